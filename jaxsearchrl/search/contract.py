@@ -1,0 +1,47 @@
+"""What the rest of the program knows of search. Implementations are thread-safe; ids are strings and stay as given."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Document:
+    """One retrievable unit (a passage or chunk)."""
+
+    id: str
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A document found by a query. `score` is the engine's (BM25 for the local index); `snippet` shows the match."""
+
+    document: Document
+    score: float
+    snippet: str
+
+
+class BadPattern(ValueError):
+    """A grep pattern that RE2 refuses; the message is written for the model."""
+
+
+class Retriever(Protocol):
+    """Ranked search. Raises InfrastructureError when the engine cannot answer."""
+
+    def search(self, query: str, k: int) -> Sequence[Hit]:
+        """The best k documents, best first; a query without searchable words finds nothing."""
+        ...
+
+
+class Corpus(Protocol):
+    """Exact access, local only."""
+
+    def grep(self, pattern: str, k: int, *, case_sensitive: bool = False) -> Sequence[Hit]:
+        """The first k documents in corpus order whose title + newline + text match. Raises BadPattern."""
+        ...
+
+    def read(self, document_id: str) -> Document | None:
+        """The document, or None for an unknown id."""
+        ...

@@ -1,0 +1,169 @@
+"""The whole configuration: frozen dataclasses, one per part of the program.
+
+A config file (`configs/*.py`) defines `get_config() -> Config`; `--config.section.key=value` replaces single values. Every
+value is validated before anything loads (`jaxsearchrl/config_flags.py` parses, `validate` here checks).
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Which weights are trained on. `path` is a Hugging Face folder or a .gguf file; "demo" fetches the demo's model."""
+
+    path: str = ""
+    tokenizer: str = ""  # folder of the tokenizer; empty: beside (or inside) the weights
+    weights_dtype: Literal["float32", "bfloat16"] = "float32"  # how the frozen base is stored
+
+
+@dataclass(frozen=True)
+class LoraConfig:
+    """Low-rank updates: y = x W + (alpha / rank) (x A) B on the chosen linears."""
+
+    rank: int = 16
+    alpha: float = 32.0
+    modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+@dataclass(frozen=True)
+class TaskConfig:
+    """The curated-set task (docs/formats.md). Files are JSONL; "demo" as a path means the demo's own."""
+
+    name: Literal["curated"] = "curated"
+    corpus: str = ""
+    train_tasks: str = ""
+    eval_tasks: str = ""
+    index_dir: str = ""  # empty: beside the corpus
+    prompt_file: str = ""  # empty: the package's own
+    beta: float = 4.0
+    max_turns: int = 40
+    max_tool_calls: int = 128
+    search_default_k: int = 10
+    search_max_k: int = 25
+    snippet_chars: int = 220
+    read_max_chars: int = 4000
+    max_observation_tokens: int = 2048  # of one turn's observation, all its messages together
+    max_curated: int = 30
+    empty_penalty: float = -0.2  # the flat reward of an empty curated set
+    format_penalty: float = 0.0  # subtracted once per episode that had a malformed call, on non-empty sets
+    invalid_curation_penalty: float = 0.0  # subtracted per refused id
+    unfinished_penalty: float = 0.0  # subtracted when the episode did not end by `finish`
+    discovery_bonus: float = 0.0  # times the share of facts encountered anywhere
+    document_cost: float = 0.0  # subtracted per curated document
+    no_call: Literal["remind", "end"] = "remind"
+    malformed_call: Literal["observe", "end"] = "observe"
+    compact_results: bool = False  # short results (id, title, snippet lines) instead of the published JSON
+
+
+@dataclass(frozen=True)
+class ChatConfig:
+    """The wire format between messages and tokens."""
+
+    format: Literal["chatml"] = "chatml"
+
+
+@dataclass(frozen=True)
+class SamplingConfig:
+    """The sampler: S slots of `capacity` positions each."""
+
+    slots: int = 32
+    capacity: int = 1024  # tokens of one episode: prompt, turns and observations
+    max_turn_tokens: int = 256
+    temperature: float = 1.0
+    extend_chunks: int = 8  # chunks of one extend call
+    chunk_tokens: int = 64
+    decode_steps: int = 16  # tokens per dispatch
+    read_block: int = 128  # keys per block of the attention loop
+    tool_threads: int = 8
+    deterministic: bool = True
+
+
+@dataclass(frozen=True)
+class LearningConfig:
+    """The learner. Losses are sums over action tokens divided by N (trajectories of the step) times `loss_constant`."""
+
+    loss: Literal["importance_sampling"] = "importance_sampling"
+    loss_constant: float = 1024.0  # C of Dr. GRPO: the token budget of an episode
+    learning_rate: float = 1e-4
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_steps: int = 0
+    b1: float = 0.9
+    b2: float = 0.95
+    eps: float = 1e-15
+    weight_decay: float = 0.0
+    max_grad_norm: float = 0.0  # 0: no clipping; in units of the gradient times loss_constant
+    pack_rows: int = 2
+    pack_tokens: int = 1024
+    shuffle_advantages: bool = False  # the control run: advantages shuffled within the batch
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """The loop: `groups_per_step` questions a step, `group_size` tries each."""
+
+    seed: int = 42
+    steps: int = 16
+    epochs: int = 1  # data order is reshuffled with seed + epoch; a run ends at `steps` or after `epochs`
+    groups_per_step: int = 4
+    group_size: int = 8
+    max_infrastructure_share: float = 0.5  # a step with a larger share of failed episodes stops the run
+
+
+@dataclass(frozen=True)
+class EvalConfig:
+    """Evaluation during training on fixed tasks (the first `tasks` of the evaluation file)."""
+
+    every: int = 8
+    tasks: int = 32
+    tries: int = 4
+    temperature: float = 1.0
+    greedy: bool = True  # also one greedy try per task
+
+
+@dataclass(frozen=True)
+class WarmStartConfig:
+    """Supervised LoRA steps on recorded or scripted trajectories before RL (`--mode=sft` runs them alone)."""
+
+    trajectories: int = 0  # 0: no warm start
+    records: str = ""  # rollout records to imitate; empty: the scripted rule of the task
+    epochs: int = 1
+    rows_per_step: int = 8  # trajectories per update
+    learning_rate: float = 1e-3
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """Full states (LoRA, optimizer, streams, positions). Adapters are exported at each save and always kept."""
+
+    every: int = 4
+    keep_last: int = 2
+    keep_best: int = 1
+
+
+@dataclass(frozen=True)
+class TelemetryConfig:
+    """Writers beside `metrics.jsonl`, which is always written."""
+
+    tensorboard: bool = True
+    wandb_project: str = ""
+    swanlab_project: str = ""
+    plots: bool = True
+
+
+@dataclass(frozen=True)
+class Config:
+    """One experiment."""
+
+    name: str = ""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    lora: LoraConfig = field(default_factory=LoraConfig)
+    task: TaskConfig = field(default_factory=TaskConfig)
+    chat: ChatConfig = field(default_factory=ChatConfig)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    learning: LearningConfig = field(default_factory=LearningConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+    warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)

@@ -1,7 +1,7 @@
 """The whole configuration: frozen dataclasses, one per part of the program.
 
-A config file (`configs/*.py`) defines `get_config() -> Config`; `--config.section.key=value` replaces single values. Every
-value is validated before anything loads (`jaxsearchrl/config_flags.py` parses, `validate` here checks).
+A config file (`configs/*.py`) defines `get_config() -> Config`; `--config.section.key=value` replaces single values.
+`config_flags.py` reads both, `config_checks.py` validates every value before anything loads.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Which weights are trained on. `path` is a Hugging Face folder or a .gguf file; "demo" fetches the demo's model."""
+    """The weights to train on. `path` is a Hugging Face folder or a .gguf file; "demo" fetches the demo's model."""
 
     path: str = ""
     tokenizer: str = ""  # folder of the tokenizer; empty: beside (or inside) the weights
@@ -43,7 +43,7 @@ class TaskConfig:
     search_max_k: int = 25
     snippet_chars: int = 220
     read_max_chars: int = 4000
-    max_observation_tokens: int = 2048  # of one turn's observation, all its messages together
+    max_observation_tokens: int = 512  # of one turn's observation, all its messages together
     max_curated: int = 30
     empty_penalty: float = -0.2  # the flat reward of an empty curated set
     format_penalty: float = 0.0  # subtracted once per episode that had a malformed call, on non-empty sets
@@ -114,7 +114,7 @@ class TrainConfig:
 class EvalConfig:
     """Evaluation during training on fixed tasks (the first `tasks` of the evaluation file)."""
 
-    every: int = 8
+    every: int = 8  # steps; 0: never
     tasks: int = 32
     tries: int = 4
     temperature: float = 1.0

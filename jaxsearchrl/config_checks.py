@@ -1,0 +1,193 @@
+"""Whether a configuration can work: types, ranges, combinations and files, checked before anything loads.
+
+All faults are reported at once, each naming its key and what to write instead.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from jaxsearchrl.config import Config
+from jaxsearchrl.config_tree import diff, leaf_values, type_errors
+from jaxsearchrl.errors import ConfigError
+
+LORA_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+# What a resumed run may change: how long it runs, and what it reports and keeps.
+_RUN_LENGTH = ("train.steps", "train.epochs")  # but not when the learning rate decays towards the end
+_MAY_CHANGE = (*_RUN_LENGTH, "eval.", "checkpoint.", "telemetry.")
+
+Number = int | float
+_LIMITS: tuple[tuple[str, Callable[[Number], bool], str], ...] = (
+    ("at least 2 (an advantage is a difference within a group)", lambda x: x >= 2, "train.group_size"),
+    (
+        "at least 1",
+        lambda x: x >= 1,
+        "lora.rank task.max_turns task.max_tool_calls task.search_default_k task.search_max_k task.snippet_chars "
+        "task.read_max_chars task.max_observation_tokens task.max_curated sampling.slots sampling.capacity "
+        "sampling.max_turn_tokens sampling.extend_chunks sampling.chunk_tokens sampling.decode_steps "
+        "sampling.read_block sampling.tool_threads learning.pack_rows learning.pack_tokens train.steps train.epochs "
+        "train.groups_per_step eval.tasks eval.tries warm_start.epochs warm_start.rows_per_step "
+        "checkpoint.every checkpoint.keep_last",
+    ),
+    (
+        "above 0",
+        lambda x: x > 0,
+        "lora.alpha task.beta sampling.temperature learning.loss_constant learning.eps warm_start.learning_rate",
+    ),
+    (
+        "0 or above",
+        lambda x: x >= 0,
+        "learning.learning_rate learning.warmup_steps learning.weight_decay learning.max_grad_norm eval.every "
+        "eval.temperature warm_start.trajectories checkpoint.keep_best",
+    ),
+    (
+        "0 or above (it is subtracted from the reward)",
+        lambda x: x >= 0,
+        "task.format_penalty task.invalid_curation_penalty task.unfinished_penalty task.document_cost",
+    ),
+    ("0 or above (it is added to the reward)", lambda x: x >= 0, "task.discovery_bonus"),
+    ("between -1 and 0 (it is the reward itself)", lambda x: -1 <= x <= 0, "task.empty_penalty"),
+    ("at least 0 and below 1", lambda x: 0 <= x < 1, "learning.b1 learning.b2"),
+    ("between 0 and 1", lambda x: 0 <= x <= 1, "train.max_infrastructure_share"),
+    ("between 0 and 2147483647", lambda x: 0 <= x < 2**31, "train.seed"),
+)
+LIMITED_KEYS = frozenset(key for _, _, keys in _LIMITS for key in keys.split())
+
+
+def validate(config: Config, *, check_files: bool = True, required: Sequence[str] = ()) -> None:
+    """Checks everything that can be known before anything loads.
+
+    required: keys of files that this run cannot do without. check_files: whether the files must exist.
+    Raises ConfigError that lists every fault, by key.
+    """
+    errors = type_errors(config)
+    if not errors:
+        errors = [*_limits(config), *_combinations(config), *_required(config, required)]
+        if check_files:
+            errors += _files(config)
+    if errors:
+        count = "1 fault" if len(errors) == 1 else f"{len(errors)} faults"
+        raise ConfigError("\n  ".join([f"the configuration has {count}:", *errors]))
+
+
+def check_resume(old: Config, new: Config, where: str) -> None:
+    """Refuses to go on with a run (its resolved configuration `old` lies at `where`) under different settings.
+
+    The run's length may change only under a constant learning rate: else the steps taken would have been others.
+    Raises ConfigError naming every key that may not change.
+    """
+    decays = new.learning.schedule != "constant"
+    changed = [
+        (key, before, after)
+        for key, before, after in diff(old, new)
+        if not key.startswith(_MAY_CHANGE) or (decays and key in _RUN_LENGTH)
+    ]
+    if changed:
+        lines = [f"{key}: the run has {before!r}, this command {after!r}" for key, before, after in changed]
+        raise ConfigError(
+            "\n  ".join([f"{where} belongs to a run with other settings; use these, or another --workdir:", *lines])
+        )
+
+
+def _limits(config: Config) -> Iterator[str]:
+    values = leaf_values(config)
+    for wanted, holds, keys in _LIMITS:
+        for key in keys.split():
+            if not holds(values[key]):
+                yield f"{key} = {values[key]}: must be {wanted}"
+
+
+def _combinations(config: Config) -> Iterator[str]:
+    task, sampling, learning, train = config.task, config.sampling, config.learning, config.train
+    if any(sign in config.name for sign in "/\\\0") or config.name in (".", ".."):
+        yield f"name = {config.name!r}: it names the run folder, so it must be no path"
+    if task.search_default_k > task.search_max_k:
+        yield (
+            f"task.search_default_k = {task.search_default_k}: must not exceed task.search_max_k = {task.search_max_k}"
+        )
+    turn = sampling.max_turn_tokens + task.max_observation_tokens
+    if sampling.capacity <= turn:
+        yield (
+            f"sampling.capacity = {sampling.capacity}: one turn and its observation alone may take {turn} tokens "
+            f"(sampling.max_turn_tokens = {sampling.max_turn_tokens} + task.max_observation_tokens = "
+            f"{task.max_observation_tokens}); raise it, or lower these"
+        )
+    if sampling.read_block > 0 and sampling.capacity % sampling.read_block:
+        yield (
+            f"sampling.capacity = {sampling.capacity}: must be a multiple of "
+            f"sampling.read_block = {sampling.read_block}"
+        )
+    if learning.pack_tokens < sampling.capacity:
+        yield (
+            f"learning.pack_tokens = {learning.pack_tokens}: an episode of sampling.capacity = {sampling.capacity} "
+            "tokens must fit a packed row; raise it to at least that, or lower the capacity"
+        )
+    if learning.warmup_steps >= train.steps > 0:
+        yield f"learning.warmup_steps = {learning.warmup_steps}: must be below train.steps = {train.steps}"
+    if config.eval.temperature == 0 and config.eval.tries > 1:
+        yield (
+            f"eval.tries = {config.eval.tries}: at eval.temperature = 0 all tries are the same; "
+            "set eval.tries = 1, or raise the temperature (eval.greedy adds a greedy try anyway)"
+        )
+    if config.checkpoint.keep_best > 0 and config.eval.every == 0:
+        yield (
+            f"checkpoint.keep_best = {config.checkpoint.keep_best}: without evaluation (eval.every = 0) none is best; "
+            "set checkpoint.keep_best = 0, or eval.every"
+        )
+    if config.warm_start.records and not config.warm_start.trajectories:
+        yield (
+            "warm_start.trajectories = 0: nothing of warm_start.records would be imitated; "
+            "set how many trajectories, or empty warm_start.records"
+        )
+    if task.train_tasks not in ("", "demo") and _same_file(task.train_tasks, task.eval_tasks):
+        yield (
+            f"task.eval_tasks = {task.eval_tasks!r}: is the file of task.train_tasks; "
+            "evaluate on tasks that are not trained on"
+        )
+    yield from _lora_modules(config.lora.modules)
+
+
+def _lora_modules(modules: Sequence[str]) -> Iterator[str]:
+    for module in modules:
+        if module in ("lm_head", "embed_tokens"):
+            yield (
+                f"lora.modules: {module} cannot be trained: the output head is frozen, so that the learner needs no "
+                "[tokens, vocabulary] array; leave it out"
+            )
+        elif module not in LORA_MODULES:
+            yield f"lora.modules: unknown module {module!r}; choose from {', '.join(LORA_MODULES)}"
+    if not modules or len(set(modules)) < len(modules):
+        yield f"lora.modules = {modules}: name at least one module, each once"
+
+
+def _required(config: Config, keys: Sequence[str]) -> Iterator[str]:
+    values = leaf_values(config)
+    for key in keys:
+        if not values[key]:
+            yield f"{key} is empty: this run needs it; set it in the config file, or --config.{key}=..."
+
+
+def _files(config: Config) -> Iterator[str]:
+    values = leaf_values(config)
+    for key in ("task.corpus", "task.train_tasks", "task.eval_tasks", "task.prompt_file"):
+        if values[key] not in ("", "demo") and not Path(values[key]).is_file():
+            yield f"{key} = {values[key]!r}: no such file{_looked(values[key])}"
+    for key in ("model.path", "model.tokenizer", "warm_start.records"):
+        if values[key] not in ("", "demo") and not Path(values[key]).exists():
+            yield f"{key} = {values[key]!r}: no such file or folder{_looked(values[key])}"
+    model = Path(config.model.path)
+    if config.model.path not in ("", "demo") and model.is_dir() and not (model / "config.json").is_file():
+        yield f"model.path = {str(model)!r}: a folder without config.json; give a Hugging Face folder or a .gguf file"
+    if model.is_file() and model.suffix != ".gguf":
+        yield f"model.path = {str(model)!r}: a file must be a .gguf file; else give the Hugging Face folder around it"
+    if Path(config.task.index_dir).is_file():
+        yield f"task.index_dir = {config.task.index_dir!r}: is a file; a folder is wanted"
+
+
+def _looked(path: str) -> str:
+    return "" if os.path.isabs(path) else f" (looked in {Path.cwd()})"
+
+
+def _same_file(a: str, b: str) -> bool:
+    return os.path.realpath(a) == os.path.realpath(b)

@@ -1,0 +1,82 @@
+"""Trains, evaluates or checks one experiment.
+
+python -m jaxsearchrl.main --config=configs/demo.py --workdir=runs/demo
+
+Single settings are replaced by --config.section.key=value, e.g. --config.train.steps=4. The same command resumes a run.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import app, flags
+
+from jaxsearchrl.config import Config
+from jaxsearchrl.config_checks import validate
+from jaxsearchrl.config_flags import Override, load_config, parse_flags
+from jaxsearchrl.config_tree import to_json
+from jaxsearchrl.errors import UserError
+from jaxsearchrl.runtime import announce_devices, prepare
+
+_CONFIG = flags.DEFINE_string("config", None, "The experiment: a Python file with get_config() -> Config.")
+_WORKDIR = flags.DEFINE_string("workdir", None, "The run folder; by default runs/ and the config's name.")
+_MODE = flags.DEFINE_enum(
+    "mode",
+    "train",
+    ["train", "eval", "sft", "check"],
+    "train; eval: evaluate only; sft: the supervised warm start only; check: validate and print the settings.",
+)
+_DRY_RUN = flags.DEFINE_bool("dry_run", False, "A tiny random model on a tiny generated corpus, for two steps.")
+_REQUIRE_ACCELERATOR = flags.DEFINE_bool("require_accelerator", False, "Stop if JAX finds only a CPU.")
+
+# The files that a mode cannot do without.
+_REQUIRED = {
+    "train": ("model.path", "task.corpus", "task.train_tasks"),
+    "eval": ("model.path", "task.corpus", "task.eval_tasks"),
+    "sft": ("model.path", "task.corpus", "task.train_tasks"),
+    "check": ("model.path", "task.corpus", "task.train_tasks"),
+}
+
+
+def main(overrides: Sequence[Override]) -> None:
+    """Runs the mode that the flags name. Raises UserError for whatever its user can put right."""
+    config, workdir = _experiment(overrides)
+    if _MODE.value == "check":
+        print(to_json(config), end="")
+        return
+    prepare()
+    announce_devices(require_accelerator=_REQUIRE_ACCELERATOR.value)
+    from jaxsearchrl import trainer
+
+    start = {"train": trainer.train, "eval": trainer.evaluate, "sft": trainer.sft}[_MODE.value]
+    start(config, workdir)
+
+
+def _experiment(overrides: Sequence[Override]) -> tuple[Config, str]:
+    """The validated configuration and the run folder."""
+    if not _CONFIG.value:
+        raise UserError("--config is missing; e.g. --config=configs/demo.py")
+    config = load_config(_CONFIG.value, overrides)
+    workdir = _WORKDIR.value or f"runs/{config.name}{'-dry_run' if _DRY_RUN.value else ''}"
+    if _DRY_RUN.value:
+        from jaxsearchrl.dry_run import dry_run_config
+
+        validate(config, check_files=False)
+        config = dry_run_config(config, Path(workdir) / "dry_run")
+    evaluates = ("task.eval_tasks",) if _MODE.value in ("train", "check") and config.eval.every else ()
+    validate(config, required=(*_REQUIRED[_MODE.value], *evaluates))
+    return config, workdir
+
+
+def run(argv: list[str] | None = None) -> None:
+    """The command line: a fault of its user is printed without a traceback, with exit status 2."""
+    overrides: list[Override] = []
+    try:
+        app.run(lambda _: main(overrides), argv=argv, flags_parser=lambda words: parse_flags(words, overrides))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,33 @@
+"""What must be set before JAX is imported, and what a run says about the devices it found."""
+
+import os
+
+from jaxsearchrl.data.assets import cache_dir
+from jaxsearchrl.errors import UserError
+
+
+def prepare(*, exact_float32: bool = False) -> None:
+    """Sets the environment's defaults, before JAX is imported; what the user has set stays.
+
+    exact_float32: float32 products in full precision, as parity checks on a GPU or TPU need (by default these round the
+    factors to TensorFloat-32 or bfloat16).
+    """
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_dir().resolve() / "xla"))
+    os.environ.setdefault("JAX_THREEFRY_PARTITIONABLE", "true")  # samples do not depend on how an array is sharded
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors of XLA, not its chatter
+    if exact_float32:
+        os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")
+
+
+def announce_devices(*, require_accelerator: bool) -> None:
+    """Prints the backend and its devices. Raises UserError when only a CPU is found but an accelerator is required."""
+    import jax
+
+    backend, devices = jax.default_backend(), jax.devices()
+    if require_accelerator and backend == "cpu":
+        raise UserError(
+            "--require_accelerator: JAX found only a CPU; install jaxsearchrl[cuda12] or jaxsearchrl[tpu], and see "
+            "that JAX_PLATFORMS allows it"
+        )
+    kind = devices[0].device_kind
+    print(f"jax {jax.__version__} on {backend}: {len(devices)} x {kind}", flush=True)

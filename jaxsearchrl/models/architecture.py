@@ -1,0 +1,266 @@
+"""What a decoder looks like: one frozen, hashable description for all the families that we run.
+
+`architecture_from_hf` reads a Hugging Face config.json, `architecture_to_hf` writes one. A value that would change the
+forward pass and that we do not compute is refused by its key; nothing is ignored in silence.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from jaxsearchrl.errors import ConfigError
+
+Family = Literal["llama", "qwen2"]
+RopeKind = Literal["default", "linear", "dynamic", "llama3", "yarn"]
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Rotary positions. Fields beyond `theta` and `kind` count only for the kinds that read them.
+
+    factor: how many times the context was stretched. original_positions: the context before that, in tokens.
+    low_freq_factor, high_freq_factor: llama3. beta_fast, beta_slow: yarn, in rotations over the original context.
+    attention_factor: yarn, multiplies cosine and sine.
+    """
+
+    theta: float = 10000.0
+    kind: RopeKind = "default"
+    factor: float = 1.0
+    original_positions: int = 0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention_factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A decoder's static description. `max_positions` is its context in tokens; `eos_ids` end a turn or a text."""
+
+    family: Family
+    vocab_size: int
+    d_model: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    mlp_dim: int
+    norm_eps: float
+    tied: bool
+    qkv_bias: bool
+    o_bias: bool
+    mlp_bias: bool
+    max_positions: int
+    rope: Rope
+    eos_ids: tuple[int, ...] = ()
+
+
+def check_architecture(arch: Architecture, where: str) -> Architecture:
+    """Returns `arch`. Raises ConfigError when its sizes are impossible together; `where` names the file."""
+    for name in ("vocab_size", "d_model", "layers", "heads", "kv_heads", "head_dim", "mlp_dim", "max_positions"):
+        if getattr(arch, name) < 1:
+            raise ConfigError(f"{where}: {name} is {getattr(arch, name)}, but must be at least 1")
+    if arch.heads % arch.kv_heads:
+        raise ConfigError(f"{where}: {arch.heads} query heads cannot share {arch.kv_heads} kv heads evenly")
+    if arch.head_dim % 2:
+        raise ConfigError(f"{where}: head_dim is {arch.head_dim}, but rotary positions need an even one")
+    return arch
+
+
+def linear_shapes(arch: Architecture) -> dict[str, tuple[int, int]]:
+    """The linears of one layer, which are also what LoRA can apply to: "self_attn.q_proj" -> (out, in)."""
+    d, mlp, q, kv = arch.d_model, arch.mlp_dim, arch.heads * arch.head_dim, arch.kv_heads * arch.head_dim
+    return {
+        "self_attn.q_proj": (q, d),
+        "self_attn.k_proj": (kv, d),
+        "self_attn.v_proj": (kv, d),
+        "self_attn.o_proj": (d, q),
+        "mlp.gate_proj": (mlp, d),
+        "mlp.up_proj": (mlp, d),
+        "mlp.down_proj": (d, mlp),
+    }
+
+
+def has_bias(arch: Architecture, linear: str) -> bool:
+    """Whether the linear of that name ("self_attn.q_proj", ...) has a bias."""
+    if linear.startswith("mlp."):
+        return arch.mlp_bias
+    return arch.o_bias if linear == "self_attn.o_proj" else arch.qkv_bias
+
+
+def tensor_shapes(arch: Architecture) -> dict[str, tuple[int, ...]]:
+    """Every tensor of a Hugging Face checkpoint of this architecture: name -> shape, linears as [out, in]."""
+    shapes: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (arch.vocab_size, arch.d_model),
+        "model.norm.weight": (arch.d_model,),
+    }
+    if not arch.tied:
+        shapes["lm_head.weight"] = (arch.vocab_size, arch.d_model)
+    for layer in range(arch.layers):
+        prefix = f"model.layers.{layer}."
+        shapes[f"{prefix}input_layernorm.weight"] = (arch.d_model,)
+        shapes[f"{prefix}post_attention_layernorm.weight"] = (arch.d_model,)
+        for linear, shape in linear_shapes(arch).items():
+            shapes[f"{prefix}{linear}.weight"] = shape
+            if has_bias(arch, linear):
+                shapes[f"{prefix}{linear}.bias"] = shape[:1]
+    return shapes
+
+
+def architecture_from_hf(config: Mapping[str, Any], where: str) -> Architecture:
+    """Reads the content of a config.json; `where` names the file in errors.
+
+    Raises ConfigError naming the key that is missing, of a wrong type, or of a kind that we do not compute.
+    """
+    family = config.get("model_type")
+    if family not in get_args(Family):
+        raise ConfigError(f"{where}: model_type {family!r} is not supported; known: {', '.join(get_args(Family))}")
+    _refuse_unsupported(config, where)
+    d_model, heads = _integer(config, "hidden_size", where), _integer(config, "num_attention_heads", where)
+    max_positions = _integer(config, "max_position_embeddings", where)
+    bias = family == "llama" and bool(config.get("attention_bias", False))
+    arch = Architecture(
+        family=config["model_type"],
+        vocab_size=_integer(config, "vocab_size", where),
+        d_model=d_model,
+        layers=_integer(config, "num_hidden_layers", where),
+        heads=heads,
+        kv_heads=_integer(config, "num_key_value_heads", where, heads),
+        head_dim=_integer(config, "head_dim", where, d_model // max(heads, 1)),
+        mlp_dim=_integer(config, "intermediate_size", where),
+        norm_eps=_number(config, "rms_norm_eps", where, 1e-6),
+        tied=bool(config.get("tie_word_embeddings", False)),
+        qkv_bias=bias or family == "qwen2",
+        o_bias=bias,
+        mlp_bias=family == "llama" and bool(config.get("mlp_bias", False)),
+        max_positions=max_positions,
+        rope=_rope_from_hf(config, max_positions, where),
+        eos_ids=_eos_ids(config.get("eos_token_id"), where),
+    )
+    return check_architecture(arch, where)
+
+
+def architecture_to_hf(arch: Architecture) -> dict[str, Any]:
+    """The content of a config.json from which `architecture_from_hf` and transformers 5 read this architecture."""
+    rope = arch.rope
+    parameters: dict[str, Any] = {"rope_type": rope.kind, "rope_theta": rope.theta}
+    if rope.kind != "default":
+        parameters["factor"] = rope.factor
+    if rope.kind in ("llama3", "yarn"):
+        parameters["original_max_position_embeddings"] = rope.original_positions
+    if rope.kind == "llama3":
+        parameters |= {"low_freq_factor": rope.low_freq_factor, "high_freq_factor": rope.high_freq_factor}
+    if rope.kind == "yarn":
+        parameters |= {"beta_fast": rope.beta_fast, "beta_slow": rope.beta_slow}
+        parameters["attention_factor"] = rope.attention_factor
+    config = {
+        "architectures": ["LlamaForCausalLM" if arch.family == "llama" else "Qwen2ForCausalLM"],
+        "model_type": arch.family,
+        "vocab_size": arch.vocab_size,
+        "hidden_size": arch.d_model,
+        "num_hidden_layers": arch.layers,
+        "num_attention_heads": arch.heads,
+        "num_key_value_heads": arch.kv_heads,
+        "head_dim": arch.head_dim,
+        "intermediate_size": arch.mlp_dim,
+        "hidden_act": "silu",
+        "rms_norm_eps": arch.norm_eps,
+        "tie_word_embeddings": arch.tied,
+        "max_position_embeddings": arch.max_positions,
+        "rope_parameters": parameters,
+        "eos_token_id": list(arch.eos_ids) or None,
+    }
+    if arch.family == "llama":
+        config |= {"attention_bias": arch.qkv_bias, "mlp_bias": arch.mlp_bias}
+    return config
+
+
+def yarn_attention_factor(factor: float, mscale: float = 1.0) -> float:
+    """0.1 · mscale · ln(factor) + 1, the temperature of YaRN (arXiv 2309.00071, equation 22)."""
+    return 0.1 * mscale * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+
+def _refuse_unsupported(config: Mapping[str, Any], where: str) -> None:
+    activation = config.get("hidden_act", "silu")
+    if activation != "silu":
+        raise ConfigError(f"{where}: hidden_act {activation!r} is not supported; only 'silu' is")
+    if config.get("use_sliding_window"):
+        raise ConfigError(f"{where}: use_sliding_window is true, but only full attention is supported")
+    if set(config.get("layer_types") or ()) - {"full_attention"}:
+        raise ConfigError(f"{where}: layer_types names {config['layer_types']}, but only full_attention is supported")
+    if config.get("quantization_config"):
+        raise ConfigError(f"{where}: quantization_config is set; use the unquantised checkpoint or a .gguf file")
+    if config.get("partial_rotary_factor") not in (None, 1.0):
+        raise ConfigError(
+            f"{where}: partial_rotary_factor {config['partial_rotary_factor']} is not supported; only 1.0 is"
+        )
+
+
+def _rope_from_hf(config: Mapping[str, Any], max_positions: int, where: str) -> Rope:
+    """Reads `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (before)."""
+    key = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
+    given = dict(config.get(key) or {})
+    where = f"{where}: {key}"
+    theta = _number(given, "rope_theta", where, _number(config, "rope_theta", where, 10000.0))
+    kind = given.get("rope_type", given.get("type", "default"))
+    if kind not in get_args(RopeKind):
+        raise ConfigError(f"{where}: rope_type {kind!r} is not supported; known: {', '.join(get_args(RopeKind))}")
+    read = {"rope_theta", "rope_type", "type", "original_max_position_embeddings"}
+    rope: dict[str, Any] = {}
+    if kind != "default":
+        read.add("factor")
+        rope["factor"] = _number(given, "factor", where)
+        if rope["factor"] < 1:
+            raise ConfigError(f"{where}: factor is {rope['factor']}, but must be at least 1")
+        original = config.get("original_max_position_embeddings")  # Phi writes it here; transformers prefers it
+        given = given if original is None else given | {"original_max_position_embeddings": original}
+        rope["original_positions"] = _integer(given, "original_max_position_embeddings", where, max_positions)
+    if kind == "llama3":
+        read |= {"low_freq_factor", "high_freq_factor"}
+        rope["low_freq_factor"] = low = _number(given, "low_freq_factor", where)
+        rope["high_freq_factor"] = high = _number(given, "high_freq_factor", where)
+        if high <= low:
+            raise ConfigError(f"{where}: high_freq_factor {high} must be above low_freq_factor {low}")
+    if kind == "yarn":
+        read |= {"beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim"}
+        rope["beta_fast"] = _number(given, "beta_fast", where, 32.0)
+        rope["beta_slow"] = _number(given, "beta_slow", where, 1.0)
+        scales = _number(given, "mscale", where, 0.0), _number(given, "mscale_all_dim", where, 0.0)
+        factor = yarn_attention_factor(rope["factor"])
+        if all(scales):
+            factor = yarn_attention_factor(rope["factor"], scales[0]) / yarn_attention_factor(rope["factor"], scales[1])
+        rope["attention_factor"] = _number(given, "attention_factor", where, factor)
+    unknown = {k for k, v in given.items() if v is not None} - read
+    if given.get("partial_rotary_factor") == 1.0:
+        unknown.discard("partial_rotary_factor")
+    if unknown:
+        raise ConfigError(f"{where}: {sorted(unknown)[0]} is not supported with rope_type {kind!r}")
+    return Rope(theta=theta, kind=kind, **rope)
+
+
+def _integer(config: Mapping[str, Any], key: str, where: str, default: int | None = None) -> int:
+    """A whole number; a null counts as absent, as in transformers."""
+    value = default if config.get(key) is None else config[key]
+    if value is None:
+        raise ConfigError(f"{where}: {key} is missing")
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ConfigError(f"{where}: {key} is {value!r}, but must be a whole number")
+    return value
+
+
+def _number(config: Mapping[str, Any], key: str, where: str, default: float | None = None) -> float:
+    value = default if config.get(key) is None else config[key]
+    if value is None:
+        raise ConfigError(f"{where}: {key} is missing")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise ConfigError(f"{where}: {key} is {value!r}, but must be a number")
+    return float(value)
+
+
+def _eos_ids(value: Any, where: str) -> tuple[int, ...]:
+    ids = [] if value is None else value if isinstance(value, list) else [value]
+    if not all(isinstance(i, int) for i in ids):
+        raise ConfigError(f"{where}: eos_token_id is {value!r}, but must be an id or a list of ids")
+    return tuple(dict.fromkeys(ids))

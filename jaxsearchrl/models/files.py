@@ -1,0 +1,172 @@
+"""Checkpoints on disk: a Hugging Face folder or a .gguf file, seen through one small protocol.
+
+Tensors are read one at a time, so that a checkpoint never lies in memory twice.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import ml_dtypes  # noqa: F401  teaches numpy the bfloat16 that safetensors returns
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from jaxsearchrl.errors import UserError
+from jaxsearchrl.models.architecture import Architecture, architecture_from_hf, tensor_shapes
+from jaxsearchrl.models.fingerprint import fingerprint, sample_rows
+from jaxsearchrl.models.gguf_file import GgufCheckpoint
+
+FLOATS = ("F32", "F16", "BF16")
+
+
+class Checkpoint(Protocol):
+    """Weights on disk under Hugging Face names and layouts (linears [out, in])."""
+
+    @property
+    def architecture(self) -> Architecture: ...
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 over the architecture, tensor names, shapes and sampled bytes."""
+        ...
+
+    def names(self) -> set[str]: ...
+
+    def shape(self, name: str) -> tuple[int, ...]: ...
+
+    def tensor(self, name: str) -> np.ndarray:
+        """Reads one tensor from disk, as float32, float16 or bfloat16."""
+        ...
+
+
+def open_checkpoint(path: str | Path) -> Checkpoint:
+    """Opens a Hugging Face folder (config.json and safetensors) or a .gguf file; reads no weights yet.
+
+    Raises UserError when the path is no such thing or its tensors are not those of the architecture, and ConfigError
+    when the architecture is not supported.
+    """
+    path = Path(path).expanduser()
+    if not path.exists():
+        raise UserError(f"{path}: no such file or folder")
+    if path.is_dir():
+        checkpoint = FolderCheckpoint(path)
+    elif path.suffix == ".gguf":
+        checkpoint = GgufCheckpoint(path)
+    else:
+        raise UserError(f"{path}: neither a .gguf file nor a folder; for safetensors pass the folder with config.json")
+    check_names(checkpoint, tensor_shapes(checkpoint.architecture), str(path))
+    return checkpoint
+
+
+def check_names(checkpoint: Checkpoint, expected: Mapping[str, tuple[int, ...]], where: str) -> None:
+    """Raises UserError naming the tensors that are missing, unexpected or misshapen; `where` names the checkpoint."""
+    names = checkpoint.names()
+    faults = [("missing", n) for n in sorted(expected.keys() - names)]
+    faults += [("unexpected", n) for n in sorted(names - expected.keys())]
+    for name in sorted(names & expected.keys()):
+        if checkpoint.shape(name) != tuple(expected[name]):
+            faults.append(("misshapen", f"{name} is {checkpoint.shape(name)}, expected {tuple(expected[name])}"))
+    if faults:
+        listed = "; ".join(f"{fault} tensor {what}" for fault, what in faults[:5])
+        more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
+        raise UserError(f"{where}: the weights do not fit the architecture: {listed}{more}")
+
+
+class FolderCheckpoint:
+    """A Hugging Face folder: config.json with model.safetensors, or with shards and their index."""
+
+    def __init__(self, folder: Path):
+        self.architecture = architecture_from_hf(_config(folder), str(folder / "config.json"))
+        self._shards = {name: shard for shard in _shards(folder) for name in shard.keys()}  # noqa: SIM118
+        for name in [n for n in self._shards if n.endswith("rotary_emb.inv_freq")]:
+            del self._shards[name]  # a buffer that old exports wrote; it follows from the config
+        for name in self._shards:
+            if self._slice(name).get_dtype() not in FLOATS:
+                raise UserError(f"{folder}: tensor {name} is stored as {self._slice(name).get_dtype()}, not as a float")
+        if self.architecture.tied and "lm_head.weight" in self._shards:
+            head, embedding = self._sampled("lm_head.weight"), self._sampled("model.embed_tokens.weight")
+            if head != embedding:
+                raise UserError(f"{folder}: tie_word_embeddings is true, but lm_head.weight is not the embedding")
+            del self._shards["lm_head.weight"]
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 over the architecture, tensor names, shapes and sampled bytes."""
+        parts = [(n, self.shape(n), self._slice(n).get_dtype(), self._sampled(n)) for n in self._shards]
+        return fingerprint(self.architecture, parts)
+
+    def names(self) -> set[str]:
+        """The tensors' names; of a tied head only the embedding's."""
+        return set(self._shards)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape as stored."""
+        return tuple(self._slice(name).get_shape())
+
+    def tensor(self, name: str) -> np.ndarray:
+        """Reads one tensor, in the dtype in which it is stored."""
+        return self._shards[name].get_tensor(name)
+
+    def _slice(self, name: str) -> Any:
+        return self._shards[name].get_slice(name)
+
+    def _sampled(self, name: str) -> bytes:
+        stored = self._slice(name)
+        return b"".join(stored[i : i + 1].tobytes() for i in sample_rows(stored.get_shape()[0]))
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """config.json, with the stop ids of generation_config.json added to its own (chat models name some only there)."""
+    if (folder / "adapter_config.json").exists() and not (folder / "config.json").exists():
+        raise UserError(f"{folder}: this is a LoRA adapter; pass the folder of its base model")
+    config = _json(folder / "config.json")
+    if (folder / "generation_config.json").exists():
+        both = [config.get("eos_token_id"), _json(folder / "generation_config.json").get("eos_token_id")]
+        config["eos_token_id"] = [
+            i for ids in both if ids is not None for i in (ids if isinstance(ids, list) else [ids])
+        ]
+    return config
+
+
+def _shards(folder: Path) -> list[Any]:
+    """Opens every safetensors file of the folder's model; each tensor lies in exactly one."""
+    index = folder / "model.safetensors.index.json"
+    if not index.exists():
+        if not (folder / "model.safetensors").exists():
+            raise UserError(
+                f"{folder}: no model.safetensors and no model.safetensors.index.json; "
+                "save the model with safetensors (save_pretrained does), or pass a .gguf file"
+            )
+        return [_open(folder / "model.safetensors")]
+    weight_map = _json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise UserError(f"{index}: weight_map is missing or empty")
+    shards = {file: _open(folder / file) for file in sorted(set(weight_map.values()))}
+    for file, shard in shards.items():
+        listed = {name for name, home in weight_map.items() if home == file}
+        if wrong := sorted(listed ^ set(shard.keys())):
+            place = "named by the index but not in" if wrong[0] in listed else "not named by the index but in"
+            raise UserError(f"{index}: tensor {wrong[0]} is {place} {file}; download the checkpoint again")
+    return list(shards.values())
+
+
+def _open(path: Path) -> Any:
+    try:
+        return safe_open(path, framework="numpy")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file, though the index names it; download it") from None
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path}: not a whole safetensors file ({error}); download it again") from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; pass the folder that holds it") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not readable as JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: expected a JSON object")
+    return value

@@ -1,0 +1,223 @@
+"""Reads .gguf files (llama.cpp's format) as Hugging Face checkpoints: names and layouts, quantised blocks made float32.
+
+Three things differ from a Hugging Face folder: llama's q and k rows are interleaved for another rotary layout, a tied
+head is either absent or stored a second time, and Llama 3's stretched frequencies are a tensor, not config values.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import gguf
+import numpy as np
+
+from jaxsearchrl.errors import ConfigError, UserError
+from jaxsearchrl.models.architecture import Architecture, Family, Rope, check_architecture, yarn_attention_factor
+from jaxsearchrl.models.fingerprint import fingerprint, sample_rows
+from jaxsearchrl.models.rope import rope_frequencies
+
+EMBEDDING, HEAD, NORM = "model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"
+TOP = {"token_embd.weight": EMBEDDING, "output.weight": HEAD, "output_norm.weight": NORM}
+IN_LAYER = {
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+ROPE_FACTORS = "rope_freqs.weight"
+SAME_MATRIX = 0.2  # relative distance; two quantisations of one matrix lie below 0.1, two unrelated ones near 1.4
+
+
+class GgufCheckpoint:
+    """A .gguf file. Raises UserError when it cannot be read, ConfigError when its architecture is not supported."""
+
+    def __init__(self, path: Path):
+        try:
+            reader = gguf.GGUFReader(path)
+        except (ValueError, IndexError, KeyError, OSError) as error:
+            raise UserError(f"{path}: not a whole GGUF file ({error}); download it again") from error
+        self._path = path
+        self._tensors = {hf_name(t.name): t for t in reader.tensors}
+        factors = self._tensors.pop(ROPE_FACTORS, None)
+        if HEAD in self._tensors and self._head_is_embedding():
+            head = self._tensors.pop(HEAD)
+            if _bytes_per_weight(head) > _bytes_per_weight(self._tensors[EMBEDDING]):
+                self._tensors[EMBEDDING] = head
+        self.architecture = architecture_from_gguf(
+            {
+                key: field.contents()
+                for key, field in reader.fields.items()
+                if not key.startswith("tokenizer.ggml.merges")
+            },
+            {name: self.shape(name) for name in self._tensors},
+            None if factors is None else _dequantise(factors, factors.data, path),
+            str(path),
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 over the architecture, tensor names, shapes and sampled bytes."""
+        parts = []
+        for name, tensor in self._tensors.items():
+            sampled = tensor.data[sample_rows(len(tensor.data))].tobytes()
+            parts.append((name, self.shape(name), tensor.tensor_type.name, sampled))
+        return fingerprint(self.architecture, parts)
+
+    def names(self) -> set[str]:
+        """Hugging Face names; a tensor without one keeps its own."""
+        return set(self._tensors)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape in Hugging Face's order, linears [out, in]."""
+        return tuple(int(n) for n in reversed(self._tensors[name].shape))
+
+    def tensor(self, name: str) -> np.ndarray:
+        """Reads one tensor, float32, q and k rows in Hugging Face's order."""
+        values = _dequantise(self._tensors[name], self._tensors[name].data, self._path)
+        if self.architecture.family == "llama":
+            if ".q_proj." in name:
+                return _halves(values, self.architecture.heads)
+            if ".k_proj." in name:
+                return _halves(values, self.architecture.kv_heads)
+        return values
+
+    def _head_is_embedding(self) -> bool:
+        """Whether the head is the embedding in another quantisation: compared on a few rows."""
+        if EMBEDDING not in self._tensors or self.shape(HEAD) != self.shape(EMBEDDING):
+            return False
+        chosen = sample_rows(self.shape(HEAD)[0])
+        head, embedding = (
+            _dequantise(t, t.data[chosen], self._path) for t in (self._tensors[HEAD], self._tensors[EMBEDDING])
+        )
+        return float(np.linalg.norm(head - embedding)) < SAME_MATRIX * float(np.linalg.norm(head))
+
+
+def hf_name(name: str) -> str:
+    """ "blk.3.attn_q.weight" -> "model.layers.3.self_attn.q_proj.weight"; an unknown name stays as it is."""
+    match = re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name)
+    if match and match[2] in IN_LAYER:
+        return f"model.layers.{match[1]}.{IN_LAYER[match[2]]}.{match[3]}"
+    return TOP.get(name, name)
+
+
+def architecture_from_gguf(
+    metadata: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], rope_factors: np.ndarray | None, where: str
+) -> Architecture:
+    """Reads the file's key-value metadata and, for what it does not say, the tensors' Hugging Face names and `shapes`.
+
+    rope_factors: [H/2], by which Llama 3 divides its frequencies, or None. Raises ConfigError naming the key.
+    """
+    family = metadata.get("general.architecture", "")
+    if family not in get_args(Family):
+        known = ", ".join(get_args(Family))
+        raise ConfigError(f"{where}: general.architecture {family!r} is not supported; known: {known}")
+
+    def value(key: str, default: Any = None) -> Any:
+        found = metadata.get(f"{family}.{key}", default)
+        if found is None:
+            raise ConfigError(f"{where}: {family}.{key} is missing")
+        if not isinstance(found, int | float):
+            raise ConfigError(f"{where}: {family}.{key} is {found!r}, but one number for all layers is supported")
+        return found
+
+    for key in ("split.count", f"{family}.expert_count", f"{family}.attention.sliding_window"):
+        if metadata.get(key, 0) > (1 if key == "split.count" else 0):
+            raise ConfigError(f"{where}: {key} is {metadata[key]}, which is not supported")
+    if EMBEDDING not in shapes:
+        raise UserError(f"{where}: tensor token_embd.weight is missing")
+    d_model, heads = value("embedding_length"), value("attention.head_count")
+    head_dim = value("attention.key_length", d_model // max(heads, 1))
+    for key in ("attention.value_length", "rope.dimension_count"):
+        if value(key, head_dim) != head_dim:
+            raise ConfigError(
+                f"{where}: {family}.{key} is {value(key)}, but only the head size {head_dim} is supported"
+            )
+    tokens = len(metadata.get("tokenizer.ggml.tokens", ()))
+    vocab_size = shapes[EMBEDDING][0]  # rows, padding included: metadata counts may leave the padding out
+    if max(tokens, value("vocab_size", 0)) > vocab_size:
+        raise ConfigError(
+            f"{where}: {max(tokens, value('vocab_size', 0))} tokens, but token_embd has {vocab_size} rows"
+        )
+    layer = "model.layers.0."
+    arch = Architecture(
+        family=metadata["general.architecture"],
+        vocab_size=vocab_size,
+        d_model=d_model,
+        layers=value("block_count"),
+        heads=heads,
+        kv_heads=value("attention.head_count_kv", heads),
+        head_dim=head_dim,
+        mlp_dim=value("feed_forward_length"),
+        norm_eps=float(value("attention.layer_norm_rms_epsilon")),
+        tied=HEAD not in shapes,
+        qkv_bias=f"{layer}self_attn.q_proj.bias" in shapes,
+        o_bias=f"{layer}self_attn.o_proj.bias" in shapes,
+        mlp_bias=f"{layer}mlp.up_proj.bias" in shapes,
+        max_positions=value("context_length"),
+        rope=_rope_from_gguf(metadata, family, value("context_length"), where),
+        eos_ids=tuple(
+            dict.fromkeys(
+                metadata[k] for k in ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id") if k in metadata
+            )
+        ),
+    )
+    return _with_rope_factors(check_architecture(arch, where), rope_factors, where)
+
+
+def _rope_from_gguf(metadata: Mapping[str, Any], family: str, max_positions: int, where: str) -> Rope:
+    theta = float(metadata.get(f"{family}.rope.freq_base", 10000.0))
+    prefix = f"{family}.rope.scal"  # rope.scaling.* and the old rope.scale_linear
+    given = {k.removeprefix(f"{family}.rope.scaling."): v for k, v in metadata.items() if k.startswith(prefix)}
+    known = {"type", "factor", "original_context_length", "finetuned"}
+    if unknown := sorted(given.keys() - known):
+        raise ConfigError(f"{where}: rope scaling by {unknown[0]} is not supported; known: {', '.join(sorted(known))}")
+    kind, factor = given.get("type", "none"), float(given.get("factor", 1.0))
+    original = int(given.get("original_context_length", max_positions))
+    if kind == "none":
+        return Rope(theta)
+    if kind == "linear":
+        return Rope(theta, "linear", factor, original)
+    if kind == "yarn":
+        return Rope(theta, "yarn", factor, original, attention_factor=yarn_attention_factor(factor))
+    raise ConfigError(f"{where}: {family}.rope.scaling.type {kind!r} is not supported; known: none, linear, yarn")
+
+
+def _with_rope_factors(arch: Architecture, factors: np.ndarray | None, where: str) -> Architecture:
+    """Recognises the published Llama 3 rule behind the tensor of factors; refuses any other tensor."""
+    if factors is None:
+        return arch
+    rope = Rope(arch.rope.theta, "llama3", float(factors.max()), 8192, low_freq_factor=1.0, high_freq_factor=4.0)
+    stretched = replace(arch, rope=rope)
+    plain = rope_frequencies(replace(arch, rope=Rope(arch.rope.theta)))[0]
+    ours = plain / rope_frequencies(stretched)[0]
+    if arch.rope.kind != "default" or factors.shape != ours.shape or not np.allclose(factors, ours, rtol=1e-3):
+        raise ConfigError(
+            f"{where}: tensor {ROPE_FACTORS} does not follow the Llama 3 rule (8192 positions, factors 1, 4)"
+        )
+    return stretched
+
+
+def _dequantise(tensor: gguf.ReaderTensor, data: np.ndarray, path: Path) -> np.ndarray:
+    """`data`: rows of the tensor as stored. Returns float32."""
+    try:
+        return np.asarray(gguf.quants.dequantize(data, tensor.tensor_type), np.float32)
+    except NotImplementedError as error:
+        raise UserError(
+            f"{path}: tensor {tensor.name} is stored as {tensor.tensor_type.name}, which cannot be read"
+        ) from error
+
+
+def _bytes_per_weight(tensor: gguf.ReaderTensor) -> float:
+    return int(tensor.n_bytes) / int(tensor.n_elements)
+
+
+def _halves(rows: np.ndarray, heads: int) -> np.ndarray:
+    """Rows of each head from pairs (0, H/2, 1, H/2 + 1, ...) back to halves (0, 1, ..., H - 1)."""
+    return rows.reshape(heads, -1, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)

@@ -1,0 +1,72 @@
+"""Search a corpus from the command line.
+
+python -m jaxsearchrl.search build  corpus.jsonl
+python -m jaxsearchrl.search search corpus.jsonl "fast brooms" -k 5
+python -m jaxsearchrl.search grep   corpus.jsonl "broom(s|stick)"
+python -m jaxsearchrl.search read   corpus.jsonl 007
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from jaxsearchrl.errors import UserError
+from jaxsearchrl.search.contract import BadPattern, Hit
+from jaxsearchrl.search.index import open_or_build
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns the exit status: 0, 1 when nothing was found, 2 for bad input."""
+    options = _parser().parse_args(arguments)
+    try:
+        index = open_or_build(options.corpus, options.index_dir)
+        if options.command == "build":
+            print(f"{index.size} documents, fingerprint {index.fingerprint}")
+            return 0
+        if options.command == "search":
+            return _show(index.search(options.query, options.k))
+        if options.command == "grep":
+            return _show(index.grep(options.pattern, options.k, case_sensitive=options.case_sensitive))
+        document = index.read(options.id)
+        if document is None:
+            raise UserError(f"{options.corpus} has no document {options.id!r}")
+        print(f"{document.title}\n{document.text}")
+        return 0
+    except (UserError, BadPattern) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _show(hits: Sequence[Hit]) -> int:
+    for rank, hit in enumerate(hits, start=1):
+        print(f"{rank:3d}  {hit.score:8.4f}  {hit.document.id}  {hit.document.title}")
+        print("     " + " ".join(hit.snippet.split()))
+    return 0 if hits else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m jaxsearchrl.search", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def command(name: str, help_text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=help_text)
+        sub.add_argument("corpus", help="a JSONL file")
+        sub.add_argument("--index_dir", default="", help="the index folder; default: CORPUS.index")
+        return sub
+
+    command("build", "build the index, or check that it is up to date")
+    search = command("search", "rank documents by BM25")
+    search.add_argument("query")
+    grep = command("grep", "find documents by an RE2 pattern, in corpus order")
+    grep.add_argument("pattern")
+    grep.add_argument("--case_sensitive", action="store_true")
+    for ranked in (search, grep):
+        ranked.add_argument("-k", type=int, default=10, help="how many documents to show")
+    command("read", "print one document").add_argument("id")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""Regular expressions over the whole corpus, by RE2: linear time, no back-tracking, and without Python's lock."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import re2
+
+from jaxsearchrl.search.contract import BadPattern
+from jaxsearchrl.search.corpus_files import well_formed
+from jaxsearchrl.search.store import DocumentStore
+
+MAX_PATTERN_CHARS = 160
+# Instructions of the compiled pattern: RE2's time per byte grows with them where its automaton does not fit in memory.
+MAX_PROGRAM = 2000
+BLOCK_BYTES = 64 * 1024
+
+# What \A and \z mean at a document's edge, and what turns (?m) off, cannot be seen in a block of many documents.
+_NEEDS_EDGES = re.compile(r"\\[Az]|\(\?[a-zA-Z]*-")
+_UNSUPPORTED = re.compile(r"\(\?<?[=!]|\(\?>|\(\?P=|\\[1-9]|\\k|\\g|[+*?}]\+")
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A compiled pattern. `loose` matches a block of documents whenever `exact` matches one of them; None: no such."""
+
+    exact: re2._Regexp
+    loose: re2._Regexp | None
+
+
+def compile_pattern(pattern: str, case_sensitive: bool) -> Pattern:
+    """Raises BadPattern, with a message that the model can act on."""
+    if not pattern:
+        raise BadPattern("The pattern is empty. Give a word or a regular expression.")
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise BadPattern(f"The pattern has {len(pattern)} characters; at most {MAX_PATTERN_CHARS} are allowed.")
+    options = re2.Options()
+    options.case_sensitive = case_sensitive
+    options.log_errors = False
+    source = well_formed(pattern).encode()
+    try:
+        exact = re2.compile(source, options)
+        loose = None if _NEEDS_EDGES.search(pattern) else re2.compile(b"(?m)" + source, options)
+    except re2.error as error:
+        raise BadPattern(_refusal(pattern, error.args[0].decode("utf-8", "replace"))) from None
+    if exact.programsize > MAX_PROGRAM:
+        raise BadPattern(
+            "The pattern is too large once its repetition counts are expanded. "
+            "Use smaller counts, or .* in place of a counted repetition."
+        )
+    return Pattern(exact, loose)
+
+
+def matches(store: DocumentStore, blocks: list[int], pattern: Pattern) -> Iterator[tuple[int, int]]:
+    """Yields (ordinal, byte position of the first match in the body) of each document that matches, in corpus order.
+
+    blocks: `store.blocks(BLOCK_BYTES)`. One search passes over a whole block that holds no match.
+    """
+    for first, stop in pairwise(blocks):
+        block, starts = store.block(first, stop)
+        if pattern.loose is not None and pattern.loose.search(block) is None:
+            continue
+        for ordinal, (start, end) in enumerate(pairwise(starts), start=first):
+            match = pattern.exact.search(block[start : end - 1])
+            if match is not None:
+                yield ordinal, match.start()
+
+
+def _refusal(pattern: str, detail: str) -> str:
+    if _UNSUPPORTED.search(pattern):
+        return (
+            f"The pattern is not supported ({detail}): the syntax is RE2, which has no look-ahead or look-behind, "
+            "back-references, or possessive and atomic groups. Search for a simpler pattern."
+        )
+    if "\\Z" in pattern:
+        return f"The pattern is not valid ({detail}): the syntax is RE2, where the end of the text is \\z."
+    return f"The pattern is not a valid regular expression ({detail}). Escape special characters with a backslash."

@@ -1,0 +1,122 @@
+"""The local index: ranked search, grep and reading over one corpus, from one folder on disk."""
+
+import functools
+from collections.abc import Iterable
+from pathlib import Path
+
+import tantivy
+
+from jaxsearchrl.errors import UserError
+from jaxsearchrl.search import build, grep, snippets, words
+from jaxsearchrl.search.contract import Document, Hit
+from jaxsearchrl.search.store import DocumentStore
+
+# Scores are compared as rounded: beyond this they depend on the order in which float32 numbers were summed.
+_SCORE_DECIMALS = 4
+
+
+def open_or_build(corpus_path: str | Path, index_dir: str | Path = "", *, snippet_chars: int = 220) -> "LocalIndex":
+    """The index of a JSONL corpus, built when there is none yet.
+
+    index_dir: empty for the corpus's path with ".index" added.
+    Raises UserError for a missing or malformed corpus, and for a corpus that changed since the index was built.
+    """
+    corpus = Path(corpus_path).expanduser().absolute()
+    if not corpus.is_file():
+        raise UserError(f"{corpus}: no such corpus file")
+    folder = Path(index_dir).expanduser().absolute() if index_dir else corpus.with_name(corpus.name + ".index")
+    if build.is_absent(folder):
+        build.build(corpus, folder)
+    build.check_unchanged(folder, corpus)
+    return LocalIndex(folder, snippet_chars=snippet_chars)
+
+
+class LocalIndex:
+    """A Retriever and a Corpus. Opens files for reading only; any number of threads and processes may share one folder.
+
+    size: documents of the corpus. fingerprint: names corpus and analyser, equal wherever results are.
+    """
+
+    def __init__(self, folder: str | Path, *, snippet_chars: int = 220):
+        """Raises UserError when the folder is no index of this program's version."""
+        folder = Path(folder)
+        self.fingerprint = build.read_manifest(folder).fingerprint
+        try:
+            self._store = DocumentStore(folder)
+            index = tantivy.Index.open(str(folder / "tantivy"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"{folder} cannot be opened ({error}); delete the folder to rebuild it") from error
+        index.config_reader("manual")
+        self.size = len(self._store)
+        self._schema = index.schema
+        self._searcher = index.searcher()
+        self._analyser = words.analyser()
+        self._term_of = functools.lru_cache(maxsize=100_000)(self._analyse_word)
+        self._blocks = self._store.blocks(grep.BLOCK_BYTES)
+        self._snippet_chars = snippet_chars
+
+    def search(self, query: str, k: int) -> list[Hit]:
+        """The best k documents (k held within 1 and the corpus's size) by BM25, of equal scores the corpus's first.
+
+        Query and documents are compared word by word after stemming; title words count double. Fewer than k hits when
+        fewer documents share a word with the query; none when it has no words.
+        """
+        terms = words.query_terms(self._analyser, query)
+        if not terms:
+            return []
+        hits = []
+        for score, ordinal in self._ranked(words.any_of(self._schema, terms), self._clamp(k)):
+            document = self._store.document(ordinal)
+            snippet = snippets.densest(document.text, set(terms), self._term_of, self._snippet_chars)
+            hits.append(Hit(document, score, snippet))
+        return hits
+
+    def grep(self, pattern: str, k: int, *, case_sensitive: bool = False) -> list[Hit]:
+        """The first k documents in corpus order whose title + newline + text match an RE2 pattern; scores are 0.
+
+        Exact over the whole corpus. Raises BadPattern.
+        """
+        compiled = grep.compile_pattern(pattern, case_sensitive)
+        hits: list[Hit] = []
+        for ordinal, position in grep.matches(self._store, self._blocks, compiled):
+            body = self._store.body(ordinal)
+            match = len(body[:position].decode("utf-8", "replace"))
+            hits.append(
+                Hit(self._store.document(ordinal), 0.0, snippets.window(body.decode(), match, self._snippet_chars))
+            )
+            if len(hits) == self._clamp(k):
+                break
+        return hits
+
+    def read(self, document_id: str) -> Document | None:
+        """The document, or None for an unknown id."""
+        ordinal = self._store.ordinal(document_id)
+        return None if ordinal is None else self._store.document(ordinal)
+
+    def known(self, document_id: str) -> bool:
+        """Whether the corpus has a document of this id."""
+        return self._store.ordinal(document_id) is not None
+
+    def missing(self, document_ids: Iterable[str]) -> list[str]:
+        """Those of the ids that the corpus lacks, in the order given."""
+        return [document_id for document_id in document_ids if not self.known(document_id)]
+
+    def _clamp(self, k: int) -> int:
+        return max(1, min(k, self.size))
+
+    def _analyse_word(self, word: str) -> str:
+        terms = self._analyser.analyze(word)
+        return terms[0] if len(terms) == 1 else ""
+
+    def _ranked(self, query: tantivy.Query, k: int) -> list[tuple[float, int]]:
+        """(score, ordinal), best first. tantivy cuts ties anywhere: ask until all that equal the k-th are in."""
+        limit = min(k + 1, self.size)
+        while True:
+            found = self._searcher.search(query, limit=limit, count=False).hits
+            scores = [round(score, _SCORE_DECIMALS) for score, _ in found]
+            if len(found) < limit or limit == self.size or scores[-1] < scores[k - 1]:
+                break
+            limit = min(2 * limit, self.size)
+        ordinals = [self._searcher.doc(address)["ordinal"][0] for _, address in found]
+        ranked = sorted(zip(scores, ordinals, strict=True), key=lambda hit: (-hit[0], hit[1]))
+        return ranked[:k]

@@ -1,0 +1,114 @@
+"""Documents on disk, read through memory maps, so that a corpus of millions needs little memory of its own.
+
+    documents.bin   title, newline, text, newline of every document in corpus order (UTF-8)
+    ids.bin         the ids in corpus order
+    table.npy       uint64 [3, N + 1]: where documents start, where ids start, the bytes of each title
+    id_table.npy    uint64 [2, N]: hashes of the ids in rising order, and the ordinal that each belongs to
+
+An ordinal is a document's place in the corpus, from 0.
+"""
+
+import mmap
+from array import array
+from collections.abc import Iterable
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+
+from jaxsearchrl.errors import UserError
+from jaxsearchrl.search.contract import Document
+
+
+def write_store(folder: Path, corpus: Path, rows: Iterable[tuple[int, Document]]) -> int:
+    """Writes the four files from (line number, document) rows and returns the number of documents, N.
+
+    Memory: 40 bytes a document. Raises UserError for an id that comes twice, and for a corpus without documents.
+    """
+    starts, id_starts, title_bytes, hashes, lines = (array("Q") for _ in range(5))
+    with (folder / "documents.bin").open("wb") as documents, (folder / "ids.bin").open("wb") as ids:
+        for line, document in rows:
+            starts.append(documents.tell())
+            id_starts.append(ids.tell())
+            title = document.title.encode()
+            title_bytes.append(len(title))
+            hashes.append(_hash(document.id))
+            lines.append(line)
+            documents.write(title + b"\n" + document.text.encode() + b"\n")
+            ids.write(document.id.encode())
+        starts.append(documents.tell())
+        id_starts.append(ids.tell())
+        title_bytes.append(0)
+    if not lines:
+        raise UserError(f"{corpus}: the corpus has no documents")
+    np.save(folder / "table.npy", np.array([starts, id_starts, title_bytes], np.uint64))
+    values = np.array(hashes, np.uint64)
+    order = np.argsort(values, kind="stable")
+    np.save(folder / "id_table.npy", np.stack([values[order], order.astype(np.uint64)]))
+    store = DocumentStore(folder)
+    for place in np.flatnonzero(np.diff(values[order]) == 0):
+        first, again = (int(order[place]), int(order[place + 1]))
+        if store.id(first) == store.id(again):
+            raise UserError(
+                f"{corpus}:{lines[again]}: the id {store.id(again)!a} is already that of line {lines[first]}; "
+                "ids must be unique"
+            )
+    return len(lines)
+
+
+class DocumentStore:
+    """The documents of a folder that `write_store` filled. Immutable, so any number of threads may read."""
+
+    def __init__(self, folder: Path):
+        self._starts, self._id_starts, self._title_bytes = np.asarray(np.load(folder / "table.npy", mmap_mode="r"))
+        self._hashes, self._ordinals = np.asarray(np.load(folder / "id_table.npy", mmap_mode="r"))
+        self._documents = _map(folder / "documents.bin")
+        self._ids = _map(folder / "ids.bin")
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def id(self, ordinal: int) -> str:
+        """The id of a document."""
+        return self._ids[int(self._id_starts[ordinal]) : int(self._id_starts[ordinal + 1])].decode()
+
+    def ordinal(self, document_id: str) -> int | None:
+        """Where the document of this id stands, None for an unknown id."""
+        key = np.uint64(_hash(document_id))
+        place = int(np.searchsorted(self._hashes, key))
+        while place < len(self) and self._hashes[place] == key:
+            ordinal = int(self._ordinals[place])
+            if self.id(ordinal) == document_id:
+                return ordinal
+            place += 1
+        return None
+
+    def document(self, ordinal: int) -> Document:
+        """The document, as the corpus gave it."""
+        body = self.body(ordinal)
+        cut = int(self._title_bytes[ordinal])
+        return Document(self.id(ordinal), body[:cut].decode(), body[cut + 1 :].decode())
+
+    def body(self, ordinal: int) -> bytes:
+        """Title, newline, text of one document, UTF-8."""
+        return self._documents[int(self._starts[ordinal]) : int(self._starts[ordinal + 1]) - 1]
+
+    def block(self, first: int, stop: int) -> tuple[bytes, list[int]]:
+        """The bodies of the documents [first, stop), a newline after each; and where each starts, the end included."""
+        starts = self._starts[first : stop + 1]
+        return self._documents[int(starts[0]) : int(starts[-1])], (starts - starts[0]).tolist()
+
+    def blocks(self, size: int) -> list[int]:
+        """Ordinals that cut the corpus into runs of about `size` bytes, 0 and N included."""
+        cuts = np.searchsorted(self._starts, np.arange(0, int(self._starts[-1]), size).astype(np.uint64))
+        return [*np.unique(cuts[cuts < len(self)]).tolist(), len(self)]
+
+
+def _hash(document_id: str) -> int:
+    # "replace": an id that a model made up may hold a lone surrogate; it must be unknown, not an error.
+    return int.from_bytes(blake2b(document_id.encode("utf-8", "replace"), digest_size=8).digest(), "big")
+
+
+def _map(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -1,0 +1,151 @@
+"""Saves and restores everything that a run is, as one unit: device state by orbax, host state as JSON beside it.
+
+Saving is synchronous: a LoRA state is some megabytes, and an error in a background thread would come up too late. A
+step's folder gets its name when it is complete, so a killed save leaves only a temporary folder, which the next opening
+removes. Beside each state lies a list of its leaves; restoring compares it with the wanted state first, because orbax
+casts a wrong dtype silently and reports a wrong tree without naming the leaf.
+"""
+
+import difflib
+import json
+import math
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
+
+from jaxsearchrl.errors import UserError
+
+_TRASH = "deleted"
+
+
+class Checkpoints:
+    """The checkpoints in a folder (relative paths are resolved; the folder is made).
+
+    Keeps the last `keep_last` and the `keep_best` with the highest metric; an old one goes after the next is complete.
+    Raises UserError when `folder` is itself a single checkpoint.
+    """
+
+    def __init__(self, folder: str | Path, keep_last: int = 2, keep_best: int = 0) -> None:
+        self.folder = Path(folder).expanduser().resolve()
+        if (self.folder / "_CHECKPOINT_METADATA").exists():
+            raise UserError(f"{self.folder} is a single checkpoint; pass its parent {self.folder.parent}")
+        self._empty_trash()
+        best = BestN(get_metric_fn=_metric, n=keep_best, keep_checkpoints_without_metrics=False)
+        options = ocp.CheckpointManagerOptions(
+            enable_async_checkpointing=False,
+            cleanup_tmp_directories=True,
+            # Renamed first, deleted then: a kill in the middle leaves no half checkpoint among the whole ones.
+            todelete_subdir=_TRASH,
+            best_fn=_metric if keep_best else None,  # without it orbax does not write metrics
+            preservation_policy=AnyPreservationPolicy([LatestN(keep_last), best]),
+        )
+        self._manager = ocp.CheckpointManager(self.folder, options=options)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Releases orbax's threads."""
+        self._manager.close()
+
+    def steps(self) -> list[int]:
+        """The complete checkpoints' steps, in order."""
+        return sorted(self._manager.all_steps())
+
+    def best_step(self) -> int | None:
+        """The step with the highest metric; None when no kept checkpoint has one."""
+        return self._manager.best_step() if any(map(self._manager.metrics, self.steps())) else None
+
+    def save(self, step: int, state: Any, host: Mapping[str, Any], metric: float | None = None) -> None:
+        """Saves a complete state; returns when it is on disk.
+
+        state: any pytree of jax or numpy arrays (typed PRNG keys too). host: what JSON gives back unchanged.
+        Raises ValueError for a step that is not above the last one, a state or host that would not come back as it is,
+        or a metric that is not finite; OSError when the disk refuses.
+        """
+        if metric is not None and not math.isfinite(metric):
+            raise ValueError(f"the metric of step {step} is {metric}")
+        if json.loads(json.dumps(host, allow_nan=False)) != host:
+            raise ValueError("the host state changes in JSON: use string keys and lists, not integer keys or tuples")
+        args = ocp.args.Composite(
+            state=ocp.args.StandardSave(state),
+            host=ocp.args.JsonSave(dict(host)),
+            leaves=ocp.args.JsonSave(_leaves(state)),
+        )
+        if not self._manager.save(step, args=args, metrics=None if metric is None else {"metric": metric}):
+            raise ValueError(f"step {step} was not saved: {self.folder} has steps {self.steps()}")
+        self._empty_trash()
+
+    def restore_latest(self, abstract_state: Any) -> tuple[int, Any, dict[str, Any]] | None:
+        """(step, state, host) of the newest complete checkpoint, or None in an empty folder; see `restore`."""
+        step = self._manager.latest_step()
+        return None if step is None else (step, *self.restore(step, abstract_state))
+
+    def restore(self, step: int, abstract_state: Any) -> tuple[Any, dict[str, Any]]:
+        """(state, host) of one step, bit-equal to what was saved.
+
+        abstract_state: the wanted tree of arrays or `jax.ShapeDtypeStruct`s; the restored arrays take its shardings.
+        Raises UserError naming the leaf when the saved tree has other leaves, shapes or dtypes, and naming the folder
+        when it cannot be read.
+        """
+        if step not in self.steps():
+            raise UserError(f"{self.folder} has no checkpoint of step {step}; it has {self.steps() or 'none'}")
+        folder = self.folder / str(step)
+        try:
+            described = self._manager.restore(step, args=ocp.args.Composite(leaves=ocp.args.JsonRestore()))
+            _compare_leaves(described["leaves"], _leaves(abstract_state), folder)
+            target = jax.tree.map(_target, abstract_state)
+            args = ocp.args.Composite(state=ocp.args.StandardRestore(target), host=ocp.args.JsonRestore())
+            restored = self._manager.restore(step, args=args)
+        except (OSError, ValueError, KeyError) as error:
+            raise UserError(
+                f"{folder} cannot be read ({error}); delete this folder to go on from the checkpoint before it"
+            ) from error
+        return restored["state"], restored["host"]
+
+    def _empty_trash(self) -> None:
+        if jax.process_index() == 0:
+            shutil.rmtree(self.folder / _TRASH, ignore_errors=True)
+
+
+def _metric(metrics: Mapping[str, float]) -> float:
+    return metrics["metric"]
+
+
+def _leaves(tree: Any) -> dict[str, str]:
+    """Each leaf's path and its dtype and shape: {"['lora']['q_proj']": "float32[16, 64]"}."""
+    leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    for name, leaf in leaves.items():
+        if not hasattr(leaf, "dtype"):
+            raise ValueError(f"state{name} is {leaf!r}, not an array")
+    return {name: f"{leaf.dtype}{list(leaf.shape)}" for name, leaf in leaves.items()}
+
+
+def _target(leaf: Any) -> Any:
+    """What orbax should restore a leaf as: numpy as numpy, else on the sharding asked for (none: the first device)."""
+    if isinstance(leaf, np.ndarray):
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+    sharding = leaf.sharding or jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+
+def _compare_leaves(saved: Mapping[str, str], wanted: Mapping[str, str], folder: Path) -> None:
+    for name in wanted:
+        if name not in saved:
+            near = difflib.get_close_matches(name, saved.keys() - wanted.keys(), n=1)
+            hint = f" (it has state{near[0]})" if near else ""
+            raise UserError(f"{folder} has no state{name}{hint}: it is the state of another configuration")
+        if saved[name] != wanted[name]:
+            raise UserError(f"{folder}: state{name} is {saved[name]}, but this configuration has {wanted[name]}")
+    for name in saved:
+        if name not in wanted:
+            raise UserError(f"{folder} has state{name}, which this configuration lacks")

@@ -1,0 +1,93 @@
+"""The folder that holds everything a run made, and the lock that keeps it to one process.
+
+config.json       the resolved configuration
+metrics.jsonl     one line per step and kind: the source of truth of every number
+rollouts/         rollout records (records.py)
+checkpoints/      full states (checkpoint.py)
+adapters/         an exported adapter for every checkpoint ever taken
+tensorboard/  evaluations/  plots/
+"""
+
+import fcntl
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Self
+
+from jaxsearchrl.errors import UserError
+
+
+class RunFolder:
+    """Opens a run's folder, making it where needed, and holds its lock until `close` (or the end of the `with`).
+
+    The operating system drops the lock of a process that ends, however it ends. Raises UserError when another live
+    process holds the folder, when `workdir` is not a local folder, or when it cannot be written.
+    """
+
+    def __init__(self, workdir: str | Path) -> None:
+        if "://" in str(workdir):
+            raise UserError(f"--workdir={workdir}: must be a local folder; sync it to a bucket from there")
+        self.path = Path(workdir).expanduser().resolve()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.path / "run.lock").open("a+")
+        except OSError as error:
+            raise UserError(f"--workdir={workdir}: cannot be opened for writing ({error})") from error
+        self._take_lock()
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._lock.seek(0)
+            holder = self._lock.read().strip() or "another process"
+            self._lock.close()
+            raise UserError(
+                f"{self.path} is in use by {holder}: wait for it, stop it, or choose another --workdir"
+            ) from error
+        self._lock.truncate(0)
+        self._lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        self._lock.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives the folder free."""
+        self._lock.close()
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def adapters(self) -> Path:
+        return self.path / "adapters"
+
+    @property
+    def evaluations(self) -> Path:
+        return self.path / "evaluations"
+
+    def write_config(self, text: str) -> None:
+        """Stores the resolved configuration (JSON text)."""
+        json.loads(text)
+        write_atomically(self.path / "config.json", text.encode())
+
+    def read_config(self) -> str | None:
+        """The stored configuration; None in a new folder."""
+        path = self.path / "config.json"
+        return path.read_text() if path.is_file() else None
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replaces the file as a whole: after a crash it holds the old or the new bytes, never a part."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    with unfinished.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)

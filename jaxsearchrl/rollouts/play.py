@@ -1,0 +1,31 @@
+"""The simple loop: an agent without tokens plays one episode (scripted experts, endpoints)."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from jaxsearchrl.messages import AssistantTurn, Message
+from jaxsearchrl.tasks.environment import Environment
+
+
+class Agent(Protocol):
+    """Messages in, a turn out."""
+
+    def act(self, messages: Sequence[Message]) -> AssistantTurn:
+        """The turn that follows the conversation so far."""
+        ...
+
+
+def play(agent: Agent, environment: Environment) -> list[tuple[AssistantTurn, list[Message]]]:
+    """Plays from `reset` until the environment says that it is over; each turn with the observation that answered it.
+
+    Raises what the environment raises (InfrastructureError).
+    """
+    messages = environment.reset()
+    steps: list[tuple[AssistantTurn, list[Message]]] = []
+    done = False
+    while not done:
+        turn = agent.act(messages)
+        observation, done = environment.step(turn)
+        steps.append((turn, observation))
+        messages = [*messages, Message("assistant", turn.text, turn=turn), *observation]
+    return steps

@@ -1,0 +1,195 @@
+"""One episode of the curated-set task: the model searches, curates, and is scored on its curated set.
+
+Calls are carried out in the order in which they were written, so a search may precede the `curate` of the same turn.
+Every call gets exactly one reply. A step works on a copy of the episode's state, so one that raises changes nothing.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jaxsearchrl.config import TaskConfig
+from jaxsearchrl.messages import AssistantTurn, MalformedCall, Message, ToolCall, ToolSpec
+from jaxsearchrl.search.contract import BadPattern, Corpus, Retriever
+from jaxsearchrl.tasks.curated import replies
+from jaxsearchrl.tasks.curated.data import Task
+from jaxsearchrl.tasks.curated.prompts import system_prompt
+from jaxsearchrl.tasks.curated.replies import Body, Reply, fault
+from jaxsearchrl.tasks.curated.reward import score
+from jaxsearchrl.tasks.curated.session import Session
+from jaxsearchrl.tasks.curated.tools import ArgumentsError, check_arguments, terse, tool_specs
+from jaxsearchrl.tasks.environment import Score
+
+
+class CuratedEnvironment:
+    """Implements `jaxsearchrl.tasks.environment.Environment`.
+
+    Stop reasons: "finish", "malformed", "no_call", "tool_calls", "turns".
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        retriever: Retriever,
+        corpus: Corpus,
+        options: TaskConfig,
+        count_tokens: Callable[[str], int],
+    ) -> None:
+        self._task, self._retriever, self._corpus = task, retriever, corpus
+        self._options, self._count_tokens = options, count_tokens
+        self._specs = tool_specs(options)
+        self._session = Session()
+        self._last_step: dict[str, Any] = {"calls": [], "encountered": [], "curated": []}
+
+    @property
+    def tools(self) -> Sequence[ToolSpec]:
+        """The six tools as the model sees them."""
+        return [terse(spec) if self._options.compact_results else spec for spec in self._specs.values()]
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the episode is over; "" while it runs."""
+        return self._session.counters.stop_reason
+
+    def reset(self) -> list[Message]:
+        """The system prompt and the query; starts the episode anew."""
+        self._session = Session()
+        self._last_step = {"calls": [], "encountered": [], "curated": []}
+        return [Message("system", system_prompt(self._options)), Message("user", self._task.query)]
+
+    def step(self, turn: AssistantTurn) -> tuple[list[Message], bool]:
+        """Answers a turn with at most `max_observation_tokens` tokens of content.
+
+        Raises InfrastructureError, with nothing changed, when the search engine does; RuntimeError after the end.
+        """
+        if self.stop_reason:
+            raise RuntimeError(f'the episode is over ("{self.stop_reason}")')
+        session = self._session.copy()
+        session.counters.turns += 1
+        if turn.calls:
+            messages, record = self._answer_calls(session, turn.calls)
+        else:
+            messages, record = self._answer_no_call(session, turn), {"calls": [], "encountered": []}
+        counters = session.counters
+        if not counters.stop_reason and counters.tool_calls >= self._options.max_tool_calls:
+            counters.stop_reason = "tool_calls"
+        if not counters.stop_reason and counters.turns >= self._options.max_turns:
+            counters.stop_reason = "turns"
+        self._session = session
+        self._last_step = {**record, "curated": list(session.curated)}
+        return messages, bool(counters.stop_reason)
+
+    def score(self) -> Score:
+        """The score of the curated set as it stands."""
+        session = self._session
+        return score(session.curated, session.encountered, self._task.facts, self._options, session.counters)
+
+    def last_step(self) -> dict[str, Any]:
+        """What the last step did, ready for JSON.
+
+        `calls`: name, arguments, ok, outcome (a malformed call has no name, and its text in the outcome).
+        `encountered`: the hits shown, with id, rank (from 1) and number of the call (from 0).
+        `curated`: the set after the step.
+        """
+        return self._last_step
+
+    def _answer_calls(
+        self, session: Session, calls: Sequence[ToolCall | MalformedCall]
+    ) -> tuple[list[Message], dict[str, Any]]:
+        messages: list[Message] = []
+        records: list[dict[str, Any]] = []
+        encountered: list[dict[str, Any]] = []
+        room = self._options.max_observation_tokens
+        if self._options.malformed_call == "end" and any(isinstance(call, MalformedCall) for call in calls):
+            session.counters.stop_reason = "malformed"
+        for place, call in enumerate(calls):
+            reply = self._answer(session, call)
+            share = room // (len(calls) - place)
+            text, shown = replies.fit(reply, self._writer(session, first=place == 0), share, self._count_tokens)
+            room -= self._count_tokens(text)
+            session.encountered.update(shown)
+            encountered += [{"id": i, "rank": rank, "call": place} for rank, i in enumerate(shown, start=1)]
+            records.append(_record(call, reply))
+            # a name that the model made up goes no further than a quotation in the reply
+            name = call.name if isinstance(call, ToolCall) and call.name in self._specs else ""
+            messages.append(Message("tool", text, name=name))
+        return messages, {"calls": records, "encountered": encountered}
+
+    def _answer_no_call(self, session: Session, turn: AssistantTurn) -> list[Message]:
+        if self._options.no_call == "end":
+            session.counters.stop_reason = "no_call"
+            return []
+        session.counters.reminders += 1
+        cut = "The turn was cut off at the token limit before any tool call. " if turn.truncated else ""
+        words = f"{cut}Every turn must call a tool. Search, curate, or call finish."
+        write = self._writer(session, first=True)
+        room = self._options.max_observation_tokens
+        text, _ = replies.fit(fault("no_call", words), write, room, self._count_tokens)
+        return [Message("user", text)]
+
+    def _writer(self, session: Session, *, first: bool) -> Callable[[Body], str]:
+        """How bodies become text; the first of an observation also says which turn it belongs to."""
+        write = replies.as_text if self._options.compact_results else replies.as_json
+        note = {"turn": f"{session.counters.turns} of {self._options.max_turns}"} if first else {}
+        return lambda body: write({**note, **body})
+
+    def _answer(self, session: Session, call: ToolCall | MalformedCall) -> Reply:
+        counters = session.counters
+        if isinstance(call, MalformedCall):
+            counters.malformed_calls += 1
+        if counters.stop_reason == "finish":
+            return fault("not_executed", "Not executed: the search was finished by an earlier call.")
+        if counters.stop_reason == "malformed" and isinstance(call, ToolCall):
+            return fault("not_executed", "Not executed: another call of the turn could not be read.")
+        if counters.tool_calls >= self._options.max_tool_calls:
+            return fault("not_executed", f"Not executed: all {self._options.max_tool_calls} tool calls are used up.")
+        counters.tool_calls += 1
+        if isinstance(call, MalformedCall):
+            return fault("malformed_call", call.error)
+        if call.name not in self._specs:
+            names = ", ".join(self._specs)
+            return fault("unknown_tool", f"There is no tool {call.name[:60]!r}. The tools are: {names}.")
+        try:
+            arguments = check_arguments(self._specs[call.name], call.arguments)
+            session.note_call(call.name, arguments)
+            return self._execute(session, call.name, arguments)
+        except ArgumentsError as error:
+            return fault("invalid_arguments", str(error))
+        except BadPattern as error:
+            return fault("bad_pattern", str(error))
+
+    def _execute(self, session: Session, name: str, arguments: dict[str, Any]) -> Reply:
+        options = self._options
+        k = arguments.get("k", options.search_default_k)
+        match name:
+            case "bm25_search":
+                query = arguments["query"]
+                if not any(character.isalnum() for character in query):
+                    raise ArgumentsError("The query has no searchable words; write keywords.")
+                hits = self._retriever.search(query, k)
+                return replies.found(query, hits, options.snippet_chars, session.search_state)
+            case "grep_corpus":
+                pattern = arguments["pattern"]
+                hits = self._corpus.grep(pattern, k, case_sensitive=arguments.get("case_sensitive", False))
+                return replies.found(pattern, hits, options.snippet_chars, session.search_state)
+            case "read_document":
+                return self._read(session, arguments["document_id"])
+            case "curate":
+                return session.curate(arguments["document_ids"], options.max_curated)
+            case "drop_curated":
+                return session.drop(arguments["document_ids"])
+            case _:
+                return session.finish()
+
+    def _read(self, session: Session, document_id: str) -> Reply:
+        document = self._corpus.read(document_id)
+        if document is None:
+            return fault("unknown_document", "No document has this id; use an id that a search result has shown.")
+        if document_id not in session.encountered:
+            return fault("document_not_encountered", "Only a document that a search result has shown can be read.")
+        return replies.document(document, self._options.read_max_chars, self._options.snippet_chars)
+
+
+def _record(call: ToolCall | MalformedCall, reply: Reply) -> dict[str, Any]:
+    if isinstance(call, MalformedCall):
+        return {"name": "", "arguments": {}, "ok": False, "outcome": f"{reply.outcome}: {call.text}"}
+    return {"name": call.name, "arguments": dict(call.arguments), "ok": reply.ok, "outcome": reply.outcome}

@@ -1,0 +1,187 @@
+"""What a tool answers: a JSON body, written in full or in short, cut to the tokens that there is room for.
+
+Every body is first made in the published JSON form; the short form, for small models, is written from that. What a
+document says stays inside its field: JSON escapes it, and the short form keeps each hit on one line.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxsearchrl.search.contract import Document, Hit
+
+Body = dict[str, Any]
+Write = Callable[[Body], str]
+
+_NEXT_STEP = "Curate what supports the query, search for what is still missing, or finish."
+_CUT = " (truncated)"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer before it is cut to size.
+
+    outcome: a word for the records; ok: whether the call did what it asked for.
+    body(n, chars): the answer with the first n documents of `ids`, each text in it cut to `chars` characters.
+    ids: documents that a search found, best first. chars: length of the longest text in the answer.
+    """
+
+    outcome: str
+    ok: bool
+    body: Callable[[int, int], Body]
+    ids: tuple[str, ...] = ()
+    chars: int = 0
+
+
+def fixed(outcome: str, body: Body, *, ok: bool = True) -> Reply:
+    """An answer that is short by nature."""
+    return Reply(outcome, ok, lambda n, chars: body)
+
+
+def fault(code: str, message: str) -> Reply:
+    """An answer to a mistake; the message names it and the right form."""
+    return fixed(code, {"error": code, "message": message}, ok=False)
+
+
+def found(query: str, hits: Sequence[Hit], snippet_chars: int, state: Callable[[Sequence[str]], Body]) -> Reply:
+    """The answer of a search. `state` gives the numbers of the episode once the ids handed to it are shown."""
+    ids = tuple(hit.document.id for hit in hits)
+
+    def body(n: int, chars: int) -> Body:
+        shown = {"shown": f"{n} of {len(hits)}"} if n < len(hits) else {}
+        return {
+            "query": query[:chars],
+            "candidate_count": len(hits),
+            "count": n,
+            **shown,
+            "results": [_result(hit, chars, cut=chars < snippet_chars) for hit in hits[:n]],
+            "search_state": {**state(ids[:n]), "next_step": _NEXT_STEP},
+        }
+
+    return Reply("found" if hits else "nothing_found", True, body, ids, snippet_chars)
+
+
+def document(document: Document, read_chars: int, title_chars: int) -> Reply:
+    """The answer of a read: the text's first `read_chars` characters."""
+
+    def body(n: int, chars: int) -> Body:
+        text = document.text[: min(chars, read_chars)]
+        title = document.title[: min(chars, title_chars)]
+        return {"document_id": document.id, "title": title, "text": text, "truncated": len(text) < len(document.text)}
+
+    # a read has no hits to leave out, so its text alone shrinks
+    return Reply("read", True, body, chars=max(title_chars, min(read_chars, len(document.text))))
+
+
+def as_json(body: Body) -> str:
+    """The published form."""
+    return _encodable(json.dumps(body, ensure_ascii=False))
+
+
+def as_text(body: Body) -> str:
+    """The short form: a line per hit, `id | title | snippet`, and a few words for everything else."""
+    lines = [f"turn {body['turn']}"] if "turn" in body else []
+    if "error" in body:
+        lines.append(f"error: {body['message']}")
+    elif "results" in body:
+        lines += [_hit_line(result) for result in body["results"]]
+        if "shown" in body:
+            lines.append(f"{body['shown']} shown")
+        elif not body["results"]:
+            lines.append("nothing found")
+    elif "text" in body:
+        lines += [_one_line(body["title"]), body["text"] + (_CUT if body["truncated"] else "")]
+    elif "removed" in body:
+        lines.append(_listed("dropped", body["removed"]))
+        if "not_curated" in body:
+            lines.append(_listed("not curated", body["not_curated"]))
+    elif "accepted" in body:
+        lines.append(_listed("finished", body["curated_ids"]))
+    else:
+        lines.append(_listed("curated", body["added"]))
+        for key, words in _CURATE_NOTES.items():
+            if key in body:
+                lines.append(_listed(words, body[key]))
+    return _encodable("\n".join(lines))
+
+
+def top_hit(text: str) -> str | None:
+    """The id of the first hit of a search's answer, in either form; None if it shows none."""
+    if text.startswith("{"):
+        try:
+            results = json.loads(text).get("results")
+        except ValueError:
+            return None
+        return results[0]["document_id"] if results else None
+    hit = next((line for line in text.splitlines() if " | " in line and not line.startswith("error: ")), None)
+    return hit and hit.split(" | ")[0]
+
+
+def fit(reply: Reply, write: Write, room: int, count_tokens: Callable[[str], int]) -> tuple[str, tuple[str, ...]]:
+    """The answer's text in at most `room` tokens, and the ids of the hits in it.
+
+    Hits go first, whole and from the end; then the one that is left (or the text that was read) is cut. What has no
+    room even so, at a few tokens, is cut as it stands and shows no document.
+    """
+
+    def fits(text: str) -> bool:
+        return count_tokens(text) <= room
+
+    least = min(1, len(reply.ids))
+    n = _largest(least, len(reply.ids), lambda n: fits(write(reply.body(n, reply.chars))))
+    if n is not None:
+        return write(reply.body(n, reply.chars)), reply.ids[:n]
+    chars = _largest(0, reply.chars, lambda chars: fits(write(reply.body(least, chars))))
+    if chars is not None:
+        return write(reply.body(least, chars)), reply.ids[:least]
+    text = write(reply.body(0, 0))
+    length = _largest(0, len(text), lambda length: fits(text[:length]))
+    return text[: length or 0], ()
+
+
+def _largest(low: int, high: int, fits: Callable[[int], bool]) -> int | None:
+    """The largest size in [low, high] that fits, if all smaller ones do too; None if `low` does not."""
+    if fits(high):
+        return high
+    if not fits(low):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _result(hit: Hit, chars: int, *, cut: bool) -> Body:
+    result = {
+        "document_id": hit.document.id,
+        "title": hit.document.title[:chars],
+        "snippet": hit.snippet[:chars],
+        "score": round(hit.score, 4),
+    }
+    return {**result, "truncated": True} if cut else result
+
+
+def _hit_line(result: Mapping[str, Any]) -> str:
+    line = " | ".join(_one_line(result[key]) for key in ("document_id", "title", "snippet"))
+    return line + _CUT if "truncated" in result else line
+
+
+_CURATE_NOTES = {
+    "already_curated": "already curated",
+    "invalid_document_ids": "refused, no search has shown",
+    "dropped_over_capacity": "refused, the set is full",
+}
+
+
+def _listed(word: str, ids: Sequence[str]) -> str:
+    return f"{word} {len(ids)}" + (f": {', '.join(_one_line(i) for i in ids)}" if ids else "")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _encodable(text: str) -> str:
+    """A model can write half of a surrogate pair, which no tokenizer or file takes."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -44,7 +44,7 @@ class LocalIndex:
         try:
             self._store = DocumentStore(folder)
             index = tantivy.Index.open(str(folder / "tantivy"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:
             raise UserError(f"{folder} cannot be opened ({error}); delete the folder to rebuild it") from error
         index.config_reader("manual")
         self.size = len(self._store)

@@ -1,0 +1,180 @@
+import json
+from itertools import pairwise
+
+import pytest
+import re2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxsearchrl.search import grep
+from jaxsearchrl.search.contract import BadPattern
+from jaxsearchrl.search.corpus_files import read_corpus
+from jaxsearchrl.search.index import open_or_build
+from jaxsearchrl.search.store import DocumentStore, write_store
+
+_TEXTS = ["", "a", "b a", "ab\nab", "A-b.", "\na", "a\n", "éa b", "x \0 b", "aXb", "10-K of 2019", "\n\n", "zzz a zzz"]
+
+
+def _scan(bodies, pattern, case_sensitive=False):
+    options = re2.Options()
+    options.case_sensitive = case_sensitive
+    options.log_errors = False
+    compiled = re2.compile(pattern.encode(), options)
+    return [n for n, body in enumerate(bodies) if compiled.search(body)]
+
+
+def _ids(hits):
+    return [hit.document.id for hit in hits]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("store")
+    path = folder / "c.jsonl"
+    rows = [{"id": str(n), "title": "T" * (n % 3), "text": text} for n, text in enumerate(_TEXTS * 3)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_store(folder, path, read_corpus(path, lambda raw: None))
+    return DocumentStore(folder)
+
+
+_PIECES = [
+    *[
+        "a",
+        "b",
+        "é",
+        ".",
+        "^",
+        "$",
+        r"\A",
+        r"\z",
+        r"\b",
+        r"\B",
+        r"\n",
+        "\n",
+        r"\s",
+        "[^a]",
+        "[^x]*",
+        "T",
+        r"\Qa",
+        r"\C",
+    ],
+    *["(?s)", "(?m)", "(?-m)", "(?-s:.)", "(?i)", "(?m:^)", "(?i-m:$)", "(a|^b)", "|", "*", "+?", "{2}", r"\d+", "()"],
+]
+_patterns = st.lists(st.sampled_from(_PIECES), min_size=1, max_size=6).map("".join)
+
+
+@given(_patterns, st.integers(1, 60), st.booleans())
+@settings(max_examples=400, deadline=None)
+def test_grep_equals_scanning_each_document(store, pattern, block_bytes, case_sensitive):
+    try:
+        compiled = grep.compile_pattern(pattern, case_sensitive)
+    except BadPattern:
+        return
+    found = [ordinal for ordinal, _ in grep.matches(store, store.blocks(block_bytes), compiled)]
+    assert found == _scan([store.body(n) for n in range(len(store))], pattern, case_sensitive)
+
+
+def test_blocks_cut_the_corpus_without_gap_or_overlap(store):
+    for size in (1, 7, 64, 10**6):
+        cuts = store.blocks(size)
+        assert cuts[0] == 0
+        assert cuts[-1] == len(store)
+        assert cuts == sorted(set(cuts))
+        joined = b"".join(store.block(first, stop)[0] for first, stop in pairwise(cuts))
+        assert joined == b"".join(store.body(n) + b"\n" for n in range(len(store)))
+
+
+def test_a_block_without_a_match_is_passed_over_in_one_search(store):
+    class Counting:
+        searches = 0
+
+        def search(self, text):
+            self.searches += 1
+
+    exact = Counting()
+    compiled = grep.Pattern(exact, grep.compile_pattern("nowhere at all", False).loose)
+    assert list(grep.matches(store, store.blocks(64), compiled)) == []
+    assert exact.searches == 0
+
+
+def test_title_and_text_are_searched_in_corpus_order_and_case_is_ignored_by_default(make_index):
+    index = make_index([("b", "Owl", "mail"), ("a", "mail", "an OWL"), ("c", "", "nothing")])
+    assert _ids(index.grep("owl", 9)) == ["b", "a"]
+    assert _ids(index.grep("owl", 1)) == ["b"]
+    assert _ids(index.grep("OWL", 9, case_sensitive=True)) == ["a"]
+    assert _ids(index.grep(r"Owl\nmail", 9)) == ["b"]
+    assert _ids(index.grep(r"^owl", 9)) == ["b"]
+    assert _ids(index.grep(r"owl$", 9)) == ["a"]
+
+
+def test_a_match_does_not_cross_from_one_document_into_the_next(make_index):
+    index = make_index(["one alpha", "beta two"])
+    assert index.grep(r"(?s)alpha.+beta", 5) == []
+    assert index.grep(r"alpha\s+beta", 5) == []
+
+
+def test_the_snippet_shows_the_match_after_multibyte_text(make_index):
+    text = "é" * 50 + " filler" * 40 + " the NEEDLE here" + " filler" * 40
+    hit = make_index([text], snippet_chars=60).grep("needle", 1)[0]
+    assert "NEEDLE" in hit.snippet
+    assert len(hit.snippet) <= 60
+    assert 10 <= hit.snippet.index("NEEDLE") <= 20
+
+
+@pytest.mark.parametrize(
+    ("pattern", "says"),
+    [
+        ("", "empty"),
+        ("a" * 161, "161 characters; at most 160"),
+        ("(", "missing )"),
+        ("[z-a]", "range"),
+        ("*a", "Escape"),
+        ("a{5000}", "repetition"),
+        ("(?=a)", "look-ahead"),
+        ("(?!a)b", "look-ahead"),
+        ("(?<=a)b", "look-behind"),
+        ("(?<!a)b", "look-behind"),
+        (r"(a)\1", "back-references"),
+        (r"(?P<x>a)(?P=x)", "back-references"),
+        ("a++", "possessive"),
+        (r"a\Z", r"\z"),
+        (r"(?:(?:a|b).{1,200}){5}z", "too large"),
+        (r"(?:\pL{0,100}z){10}", "large"),
+    ],
+)
+def test_a_bad_pattern_is_refused_with_a_reason_for_the_model(make_index, pattern, says):
+    with pytest.raises(BadPattern) as error:
+        make_index(["a"]).grep(pattern, 5)
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"revenue.{0,100}2019", r"\b(19|20)\d{2}\b", "(?i)THE", "rose( in|)", "[[:digit:]]"]
+)
+def test_ordinary_patterns_are_answered(make_index, pattern):
+    assert _ids(make_index(["the revenue rose in 2019", "a"]).grep(pattern, 5)) == ["0"]
+
+
+@given(st.text(st.characters(codec=None, categories=None), max_size=170))
+@settings(max_examples=200, deadline=None)
+def test_a_pattern_is_searched_or_refused_with_a_reason(store, pattern):
+    try:
+        compiled = grep.compile_pattern(pattern, False)
+    except BadPattern as error:
+        refusal = str(error)
+    else:
+        refusal = f"found in {len(list(grep.matches(store, store.blocks(64), compiled)))} documents"
+    assert refusal
+
+
+def test_a_pattern_that_would_backtrack_is_quick_in_linear_time(make_index):
+    assert make_index(["a" * 50_000]).grep("(a+)+$b", 1) == []
+
+
+def test_grep_finds_what_an_index_on_disk_holds(tmp_path):
+    path = tmp_path / "c.jsonl"
+    texts = [f"document {n} " + "lorem ipsum " * 30 + ("rare-7" if n % 97 == 5 else "") for n in range(600)]
+    path.write_text("".join(json.dumps({"id": str(n), "text": text}) + "\n" for n, text in enumerate(texts)))
+    index = open_or_build(path)
+    assert len(index._blocks) > 3
+    assert _ids(index.grep(r"rare-\d", 100)) == [str(n) for n in range(600) if n % 97 == 5]

@@ -1,0 +1,191 @@
+import json
+import math
+import random
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jaxsearchrl.search.contract import Document
+from jaxsearchrl.search.index import open_or_build
+
+
+def _ids(hits):
+    return [hit.document.id for hit in hits]
+
+
+def _bm25(documents, query, k1=1.2, b=0.75):
+    """BM25 of each document (a list of terms), with the idf that is always positive."""
+    count = len(documents)
+    mean = sum(map(len, documents)) / count
+    scores = []
+    for document in documents:
+        occurrences = Counter(document)
+        score = 0.0
+        for term in query:
+            having = sum(term in other for other in documents)
+            idf = math.log(1 + (count - having + 0.5) / (having + 0.5))
+            tf = occurrences[term]
+            score += idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * len(document) / mean))
+        scores.append(score)
+    return scores
+
+
+def test_scores_are_those_of_bm25_written_by_hand(make_index):
+    source = random.Random(3)
+    vocabulary = ["oak", "elm", "fir", "ash", "yew", "box", "bay", "fig"]
+    # Up to 40 terms, tantivy keeps lengths exactly.
+    texts = [source.choices(vocabulary, weights=range(1, 9), k=source.randint(1, 40)) for _ in range(30)]
+    titles = [source.choices(vocabulary, k=source.randint(1, 4)) for _ in range(30)]
+    index = make_index([(str(n), " ".join(titles[n]), " ".join(texts[n])) for n in range(30)])
+    query = ["oak", "fig", "bay"]
+    wanted = [2 * t + x for t, x in zip(_bm25(titles, query), _bm25(texts, query), strict=True)]
+    hits = index.search(" ".join(query), 30)
+    assert [hit.score for hit in hits] == pytest.approx([wanted[int(hit.document.id)] for hit in hits], abs=2e-4)
+    assert len(hits) == sum(score > 0 for score in wanted)
+    assert wanted[int(hits[0].document.id)] == max(wanted)
+
+
+def test_a_word_in_half_of_the_documents_still_ranks_and_scores_above_zero(make_index):
+    hits = make_index(["windy day", "calm day", "windy night", "calm night"]).search("windy", 4)
+    assert _ids(hits) == ["0", "2"]
+    assert all(hit.score > 0 for hit in hits)
+
+
+def test_a_word_in_every_document_scores_above_zero(make_index):
+    assert all(hit.score > 0 for hit in make_index(["calm a", "calm b"]).search("calm", 2))
+
+
+def test_words_match_by_stem_whatever_case_and_accent(make_index):
+    index = make_index(["He was running to the Café", "nothing here"])
+    for query in ["run", "RUNS", "cafe", "CAFÉS"]:
+        assert _ids(index.search(query, 5)) == ["0"], query
+
+
+def test_a_title_counts_double(make_index):
+    index = make_index([("body", "moon", "the owl"), ("title", "the owl", "moon")])
+    first, second = index.search("owl", 2)
+    assert first.document.id == "title"
+    assert first.score == pytest.approx(2 * second.score, abs=2e-4)
+
+
+def test_equal_scores_stand_in_corpus_order_for_every_k(make_index):
+    index = make_index(["filler words", *["same text"] * 50, "same text same text"])
+    everything = _ids(index.search("same", 52))
+    assert everything == ["51", *[str(n) for n in range(1, 51)]]
+    for k in (1, 2, 3, 10, 49, 50):
+        assert _ids(index.search("same", k)) == everything[:k]
+
+
+def test_k_is_held_within_one_and_the_size(make_index):
+    index = make_index(["owl one", "owl two"])
+    assert len(index.search("owl", 10**9)) == 2
+    assert len(index.search("owl", 0)) == len(index.search("owl", -5)) == 1
+    assert len(index.grep("owl", 10**9)) == 2
+    assert len(index.grep("owl", 0)) == 1
+
+
+def test_repeated_words_do_not_change_the_scores(make_index):
+    index = make_index(["owl mail", "owl owl"])
+    assert index.search("owl mail", 2) == index.search("owl Owls mail owl owl", 2)
+
+
+@pytest.mark.parametrize("query", ["", "   ", "!!!", "\0", "\ud800", "\n\t", '"" () [] {} ~ ^ *', "x" * 100_000])
+def test_a_query_without_words_finds_nothing(make_index, query):
+    assert make_index(["owl", "mail"]).search(query, 5) == []
+
+
+def test_operators_and_quotes_are_plain_words(make_index):
+    index = make_index(["AT&T reported revenue in its 10-K of 2019", "an unrelated text", "NOT and OR"])
+    assert _ids(index.search('AT&T "10-K" (2019) AND revenue:', 5))[0] == "0"
+    assert _ids(index.search("a AND OR NOT (", 5))[0] == "2"
+    assert _ids(index.search("-revenue", 5)) == ["0"]
+    assert _ids(index.search("nosuchfield:revenue", 5)) == ["0"]
+
+
+@pytest.fixture(scope="module")
+def shared_index(tmp_path_factory):
+    path = tmp_path_factory.mktemp("hostile") / "c.jsonl"
+    path.write_text(
+        '{"id":"a","text":"revenue AND profit"}\n{"id":"b","title":"10-K","text":"AT&T"}\n{"id":"c","text":""}'
+    )
+    return open_or_build(path)
+
+
+_operators = st.lists(
+    st.sampled_from(
+        ["AND", "OR", "NOT", '"', "(", ")", ":", "*", "~2", "^3", "+", "-", "[a TO b]", "revenue", "\\", "/"]
+    )
+)
+
+
+@given(st.text(st.characters(codec=None, categories=None)) | _operators.map(" ".join) | _operators.map("".join))
+@settings(max_examples=200, deadline=None)
+def test_no_query_raises(shared_index, query):
+    hits = shared_index.search(query, 5)
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    if "revenue" in query.split():
+        assert "a" in _ids(hits)
+
+
+@pytest.mark.parametrize("size", [200_000, 10])
+def test_a_very_long_query_is_answered(shared_index, size):
+    assert _ids(shared_index.search("revenue " + "x" * size + " word" * size, 5)) == ["a"]
+    assert _ids(shared_index.search("revenue " + " ".join(f"w{n}" for n in range(5000)), 5)) == ["a"]
+
+
+def test_words_beyond_the_cap_are_left_out(shared_index):
+    assert shared_index.search(" ".join(f"w{n}" for n in range(64)) + " revenue", 5) == []
+
+
+def test_a_corpus_of_one_empty_document(make_index):
+    index = make_index([("only", "", "")])
+    assert index.size == 1
+    assert index.search("anything", 3) == []
+    assert index.read("only") == Document("only", "", "")
+    assert index.grep("x", 3) == []
+    assert _ids(index.grep("^\n$", 3)) == ["only"]
+
+
+def test_documents_come_back_as_they_were(make_index):
+    rows = [("007", "A\ntitle", "text\n"), ("a/b c", "", "\n\nNUL \0 😀"), ("é", "t", ""), ("e\u0301", "", "other")]
+    index = make_index(rows)
+    for row in rows:
+        assert index.read(row[0]) == Document(*row)
+    for unknown in ["7", "", "A/B C", "\ud800", "x" * 70_000, "007 "]:
+        assert index.read(unknown) is None
+        assert not index.known(unknown)
+    assert index.missing(["é", "nope", "007", "7"]) == ["nope", "7"]
+
+
+def test_a_snippet_shows_the_match_and_keeps_its_length(make_index):
+    text = "filler words go on " * 100 + "the broomsticks are flying " + "and on they go " * 100
+    hit = make_index([text], snippet_chars=80).search("broomstick flies", 1)[0]
+    assert "broomsticks are flying" in hit.snippet
+    assert len(hit.snippet) <= 80
+    assert hit.snippet in text
+
+
+def test_threads_share_an_index_and_get_what_one_thread_gets(make_index):
+    source = random.Random(0)
+    index = make_index([" ".join(source.choices("abcdefghij", k=30)) for _ in range(200)])
+    queries = [" ".join(source.choices("abcdefghij", k=3)) for _ in range(60)]
+
+    def answer(query):
+        return index.search(query, 7), index.grep(query.replace(" ", ".*"), 3)
+
+    alone = [answer(query) for query in queries]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(answer, queries * 3)) == alone * 3
+
+
+@given(texts=st.lists(st.text(alphabet="ab cé\n", max_size=12), min_size=1, max_size=8), k=st.integers(1, 9))
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_fewer_hits_are_the_first_of_more(tmp_path_factory, texts, k):
+    path = tmp_path_factory.mktemp("k") / "c.jsonl"
+    path.write_text("".join(json.dumps({"id": str(n), "text": t}) + "\n" for n, t in enumerate(texts)))
+    index = open_or_build(path)
+    assert index.search("a b é", k) == index.search("a b é", 100)[:k]
+    assert index.grep("[aé]", k) == index.grep("[aé]", 100)[:k]

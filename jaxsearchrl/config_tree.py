@@ -119,7 +119,7 @@ def type_errors(config: Any, prefix: str = "") -> list[str]:
             if isinstance(value, wanted):
                 errors += type_errors(value, f"{key}.")
             else:
-                errors.append(f"{key} = {value!r}: a {wanted.__name__} is wanted")
+                errors.append(f"{key} = {value!r}: {wanted.__name__}(...) is wanted")
         elif not fits(wanted, value):
             errors.append(
                 f"{key} = {value!r} ({type(value).__name__}): {describe_type(wanted)} is wanted{_hint(wanted, value)}"

@@ -1,0 +1,222 @@
+"""What validation refuses, and how it says so."""
+
+import dataclasses
+
+import pytest
+
+from jaxsearchrl.config import Config
+from jaxsearchrl.config_checks import LIMITED_KEYS, check_resume, validate
+from jaxsearchrl.config_tree import leaf_types, leaf_values, with_values
+from jaxsearchrl.errors import ConfigError
+
+
+def faults(config, **options):
+    """The lines of validation's complaint; none when it accepts."""
+    try:
+        validate(config, **options)
+    except ConfigError as error:
+        return str(error).split("\n  ")[1:]
+    return []
+
+
+def faults_of(changes):
+    return faults(with_values(Config(), changes), check_files=False)
+
+
+def test_the_defaults_are_valid():
+    assert faults(Config()) == []
+
+
+def test_every_number_has_a_limit():
+    numbers = {key for key, wanted in leaf_types(Config).items() if wanted in (int, float)}
+    assert numbers == LIMITED_KEYS
+
+
+@pytest.mark.parametrize("key", sorted(LIMITED_KEYS))
+def test_a_number_out_of_its_range_names_its_key(key):
+    value = 7 if key == "task.empty_penalty" else -1
+    assert any(fault.startswith(f"{key} = {value}: must be ") for fault in faults_of({key: value}))
+
+
+@pytest.mark.parametrize(
+    ("key", "bad", "good"),
+    [
+        ("train.group_size", 1, 2),
+        ("sampling.temperature", 0.0, 0.1),
+        ("sampling.slots", 0, 1),
+        ("lora.rank", 0, 1),
+        ("lora.alpha", 0.0, 0.5),
+        ("learning.b1", 1.0, 0.0),
+        ("learning.b2", 1.0, 0.999),
+        ("learning.eps", 0.0, 1e-15),
+        ("learning.loss_constant", 0.0, 1.0),
+        ("task.empty_penalty", 0.1, 0.0),
+        ("task.empty_penalty", -1.1, -1.0),
+        ("task.format_penalty", -0.1, 0.1),
+        ("task.max_curated", 0, 1),
+        ("eval.tasks", 0, 1),
+        ("eval.tries", 0, 1),
+        ("checkpoint.keep_last", 0, 1),
+        ("train.max_infrastructure_share", 1.5, 1.0),
+        ("train.seed", 2**31, 2**31 - 1),
+    ],
+)
+def test_the_edges_of_ranges(key, bad, good):
+    assert [fault.split(" = ")[0] for fault in faults_of({key: bad})] == [key]
+    assert faults_of({key: good}) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"task.search_default_k": 26}, ("task.search_default_k", "task.search_max_k")),
+        (
+            {"task.max_observation_tokens": 768},
+            ("sampling.capacity", "sampling.max_turn_tokens", "task.max_observation_tokens"),
+        ),
+        ({"sampling.read_block": 100}, ("sampling.capacity", "sampling.read_block")),
+        ({"learning.pack_tokens": 1023}, ("learning.pack_tokens", "sampling.capacity")),
+        ({"learning.warmup_steps": 16}, ("learning.warmup_steps", "train.steps")),
+        ({"eval.temperature": 0.0}, ("eval.tries", "eval.temperature")),
+        ({"eval.every": 0}, ("checkpoint.keep_best", "eval.every")),
+        ({"warm_start.records": "old_run"}, ("warm_start.trajectories", "warm_start.records")),
+        ({"name": "runs/x"}, ("name",)),
+        ({"name": ".."}, ("name",)),
+        ({"lora.modules": ()}, ("lora.modules",)),
+        ({"lora.modules": ("q_proj", "q_proj")}, ("lora.modules",)),
+        ({"lora.modules": ("qproj",)}, ("lora.modules", "'qproj'", "q_proj")),
+        ({"lora.modules": ("q_proj", "lm_head")}, ("lora.modules", "lm_head", "the output head is frozen")),
+        ({"lora.modules": ("embed_tokens",)}, ("lora.modules", "embed_tokens")),
+    ],
+)
+def test_an_impossible_combination_names_its_keys(changes, named):
+    (fault,) = faults_of(changes)
+    for name in named:
+        assert name in fault
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"task.max_observation_tokens": 767},
+        {"learning.pack_tokens": 1024},
+        {"learning.warmup_steps": 15},
+        {"eval.temperature": 0.0, "eval.tries": 1},
+        {"eval.every": 0, "checkpoint.keep_best": 0},
+        {"warm_start.records": "old_run", "warm_start.trajectories": 1},
+    ],
+)
+def test_the_possible_neighbour_is_accepted(changes):
+    assert faults_of(changes) == []
+
+
+def test_all_faults_are_listed_at_once():
+    changes = {"train.group_size": 1, "sampling.slots": 0, "task.search_default_k": 26, "task.corpus": "nowhere.jsonl"}
+    found = faults(with_values(Config(), changes))
+    assert {fault.split(" = ")[0] for fault in found} == set(changes)
+
+
+def test_wrong_types_are_reported_before_values_are_compared():
+    config = dataclasses.replace(Config(), train=dataclasses.replace(Config().train, group_size="8"))
+    (fault,) = faults(config)
+    assert fault.startswith("train.group_size = '8' (str)")
+
+
+def test_missing_files_are_named_unless_files_are_not_checked():
+    changes = {
+        "task.corpus": "c.jsonl",
+        "task.train_tasks": "t.jsonl",
+        "task.eval_tasks": "e.jsonl",
+        "task.prompt_file": "p.txt",
+        "model.path": "m",
+        "model.tokenizer": "tok",
+    }
+    config = with_values(Config(), changes)
+    assert {fault.split(" = ")[0] for fault in faults(config)} == set(changes)
+    assert faults(config, check_files=False) == []
+
+
+def test_the_demo_needs_no_files():
+    keys = ("task.corpus", "task.train_tasks", "task.eval_tasks", "model.path")
+    assert faults(with_values(Config(), dict.fromkeys(keys, "demo")), required=keys) == []
+
+
+def test_present_files_are_accepted(tmp_path):
+    (tmp_path / "a.jsonl").touch()
+    (tmp_path / "b.jsonl").touch()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").touch()
+    changes = {
+        "task.corpus": str(tmp_path / "a.jsonl"),
+        "task.train_tasks": str(tmp_path / "a.jsonl"),
+        "task.eval_tasks": str(tmp_path / "b.jsonl"),
+        "model.path": str(tmp_path / "model"),
+    }
+    assert faults(with_values(Config(), changes)) == []
+
+
+def test_what_lies_at_the_model_path_must_be_a_model(tmp_path):
+    weights = tmp_path / "model.safetensors"
+    weights.touch()
+    (fault,) = faults(with_values(Config(), {"model.path": str(weights)}))
+    assert ".gguf" in fault
+    (fault,) = faults(with_values(Config(), {"model.path": str(tmp_path)}))
+    assert "without config.json" in fault
+    gguf = tmp_path / "x.gguf"
+    gguf.touch()
+    assert faults(with_values(Config(), {"model.path": str(gguf)})) == []
+
+
+def test_an_index_folder_that_is_a_file_is_refused(tmp_path):
+    file = tmp_path / "index"
+    file.touch()
+    (fault,) = faults(with_values(Config(), {"task.index_dir": str(file)}))
+    assert fault.startswith("task.index_dir")
+
+
+def test_evaluating_on_the_training_tasks_is_refused(tmp_path):
+    tasks, link = tmp_path / "tasks.jsonl", tmp_path / "link.jsonl"
+    tasks.touch()
+    link.symlink_to(tasks)
+    for eval_tasks in (tasks, link, tmp_path / "." / "tasks.jsonl"):
+        changes = {"task.train_tasks": str(tasks), "task.eval_tasks": str(eval_tasks)}
+        (fault,) = faults(with_values(Config(), changes))
+        assert "task.train_tasks" in fault
+        assert "task.eval_tasks" in fault
+
+
+def test_required_keys_may_not_be_empty():
+    (fault,) = faults(Config(), required=("task.corpus",))
+    assert fault.startswith("task.corpus is empty")
+    assert "--config.task.corpus=" in fault
+
+
+def test_a_resumed_run_may_change_its_length_and_its_reports():
+    old = Config()
+    changes = {
+        "train.steps": 99,
+        "train.epochs": 2,
+        "eval.every": 1,
+        "eval.tasks": 3,
+        "checkpoint.keep_last": 5,
+        "telemetry.wandb_project": "x",
+    }
+    check_resume(old, with_values(old, changes), "runs/x")
+
+
+@pytest.mark.parametrize("key", ["name", "learning.learning_rate", "train.group_size", "train.seed", "model.path"])
+def test_a_resumed_run_may_change_nothing_else(key):
+    old = Config()
+    new = with_values(old, {key: "other" if leaf_types(Config)[key] is str else 5, "train.steps": 99})
+    with pytest.raises(ConfigError) as error:
+        check_resume(old, new, "runs/x")
+    header, *lines = str(error.value).split("\n  ")
+    assert header.startswith("runs/x belongs to a run with other settings")
+    assert lines == [f"{key}: the run has {leaf_values(old)[key]!r}, this command {leaf_values(new)[key]!r}"]
+
+
+def test_a_decaying_run_may_not_change_its_length():
+    old = with_values(Config(), {"learning.schedule": "cosine"})
+    check_resume(old, old, "runs/x")
+    with pytest.raises(ConfigError, match=r"train\.steps: the run has 16, this command 32"):
+        check_resume(old, with_values(old, {"train.steps": 32}), "runs/x")

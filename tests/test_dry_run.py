@@ -1,0 +1,116 @@
+"""Any experiment made tiny: what it writes is sound, and what it leaves alone stays."""
+
+import json
+
+import pytest
+
+from jaxsearchrl.chat.tokenizer import load_tokenizer
+from jaxsearchrl.config import Config
+from jaxsearchrl.config_checks import validate
+from jaxsearchrl.config_tree import diff, with_values
+from jaxsearchrl.dry_run import dry_run_config
+from jaxsearchrl.models.files import open_checkpoint
+from jaxsearchrl.models.tiny import write_tiny_checkpoint
+from jaxsearchrl.tasks.curated.data import load_tasks
+
+REQUIRED = ("model.path", "task.corpus", "task.train_tasks", "task.eval_tasks")
+
+
+def documents_of(config):
+    return {row["id"]: row for row in map(json.loads, open(config.task.corpus, encoding="utf-8"))}
+
+
+def test_the_result_is_valid_and_keeps_the_other_settings(tmp_path):
+    before = with_values(
+        Config(),
+        {"model.path": "demo", "learning.b1": 0.5, "task.beta": 1.0, "lora.rank": 3, "sampling.temperature": 0.7},
+    )
+    after = dry_run_config(before, tmp_path)
+    validate(after, required=REQUIRED)
+    assert (after.train.steps, after.train.groups_per_step, after.train.group_size, after.eval.tasks) == (2, 2, 2, 2)
+    for key, _, _ in diff(before, after):
+        assert key.startswith(
+            ("model.", "task.", "sampling.", "learning.pack", "train.", "eval.", "warm_", "checkpoint.")
+        )
+    assert (after.learning.b1, after.task.beta, after.lora.rank, after.sampling.temperature) == (0.5, 1.0, 3, 0.7)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"eval.every": 0, "checkpoint.keep_best": 0},
+        {"learning.warmup_steps": 10, "learning.schedule": "cosine"},
+        {"warm_start.trajectories": 100, "warm_start.records": "old_run"},
+        {"sampling.capacity": 32768, "learning.pack_tokens": 65536, "task.max_observation_tokens": 8192},
+        {
+            "sampling.capacity": 64,
+            "sampling.read_block": 64,
+            "sampling.max_turn_tokens": 8,
+            "task.max_observation_tokens": 8,
+        },
+        {"telemetry.wandb_project": "mine"},
+    ],
+)
+def test_any_valid_config_stays_valid(tmp_path, changes):
+    before = with_values(Config(), changes)
+    validate(before, check_files=False)
+    after = dry_run_config(before, tmp_path)
+    validate(after, required=REQUIRED)
+    assert after.telemetry.wandb_project == ""
+
+
+def test_the_same_folder_and_config_give_the_same_files(tmp_path):
+    def contents(folder):
+        return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    first = dry_run_config(Config(), tmp_path / "a")
+    before = contents(tmp_path / "a")
+    stamp = (tmp_path / "a" / "corpus.jsonl").stat().st_mtime_ns
+    assert dry_run_config(Config(), tmp_path / "a") == first
+    assert contents(tmp_path / "a") == before
+    assert (tmp_path / "a" / "corpus.jsonl").stat().st_mtime_ns == stamp
+    dry_run_config(Config(), tmp_path / "b")
+    assert contents(tmp_path / "b") == before
+
+
+def test_every_gold_document_exists_and_states_what_is_asked(tmp_path):
+    config = dry_run_config(Config(), tmp_path)
+    documents = documents_of(config)
+    train, evaluation = load_tasks(config.task.train_tasks), load_tasks(config.task.eval_tasks)
+    assert len(documents) == 36
+    for task in (*train, *evaluation):
+        assert task.query.split("\n") == [fact.fact for fact in task.facts]
+        assert len(task.facts) in (2, 3)
+        for fact in task.facts:
+            (gold,) = fact.chunk_ids
+            assert documents[gold]["title"] in fact.fact
+
+    def gold_of(tasks):
+        return {gold for task in tasks for fact in task.facts for gold in fact.chunk_ids}
+
+    assert not gold_of(train) & gold_of(evaluation)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_the_model_is_of_the_experiments_family(tmp_path, family):
+    write_tiny_checkpoint(tmp_path / "theirs", family, vocab_size=64)
+    config = dry_run_config(with_values(Config(), {"model.path": str(tmp_path / "theirs")}), tmp_path / "dry")
+    architecture = open_checkpoint(config.model.path).architecture
+    assert architecture.family == family
+    tokenizer = load_tokenizer(config.model.path)
+    assert architecture.vocab_size == len(tokenizer)
+    assert architecture.eos_ids == (tokenizer.eos_token_id,)
+    assert architecture.max_positions == config.sampling.capacity
+
+
+def test_an_absent_model_is_said_to_be_replaced(tmp_path, capsys):
+    dry_run_config(with_values(Config(), {"model.path": str(tmp_path / "nowhere")}), tmp_path / "dry")
+    assert "a tiny random llama" in capsys.readouterr().out
+
+
+def test_the_tokenizer_gives_back_any_text(tmp_path):
+    tokenizer = load_tokenizer(dry_run_config(Config(), tmp_path).model.path)
+    for text in ("Arbel was founded in 1583.", " two  spaces , here", "é 漢字 🙂\n\x00"):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.convert_ids_to_tokens([1, 2]) == ["<|im_start|>", "<|im_end|>"]

@@ -1,0 +1,118 @@
+"""The entry point, as a user meets it: in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxsearchrl.config import Config
+from jaxsearchrl.config_tree import from_json
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = str(ROOT / "configs" / "curated_jsonl.py")
+
+
+def jaxsearchrl(*arguments, cwd, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "jaxsearchrl.main", *arguments],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": f"{environment.pop('before', '')}:{ROOT}", **environment},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture
+def no_jax(tmp_path):
+    """A folder that, first on the path, makes `import jax` fail."""
+    (tmp_path / "broken" / "jax").mkdir(parents=True)
+    (tmp_path / "broken" / "jax" / "__init__.py").write_text("raise RuntimeError('jax was imported')\n")
+    return str(tmp_path / "broken")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A user's folder with the files that the example wants."""
+    (tmp_path / "data" / "model").mkdir(parents=True)
+    for name in ("model/config.json", "corpus.jsonl", "train_tasks.jsonl", "eval_tasks.jsonl"):
+        (tmp_path / "data" / name).touch()
+    return tmp_path
+
+
+def test_help_needs_no_jax_and_lists_the_flags(tmp_path, no_jax):
+    result = jaxsearchrl("--help", cwd=tmp_path, before=no_jax)
+    for flag in ("--config", "--workdir", "--mode", "dry_run", "require_accelerator"):
+        assert flag in result.stdout
+    assert "Traceback" not in result.stderr
+
+
+def test_check_prints_the_resolved_config_without_jax(folder, no_jax):
+    result = jaxsearchrl(
+        f"--config={EXAMPLE}",
+        "--mode=check",
+        "--config.train.seed",
+        "7",
+        "--config.eval.tries=2",
+        cwd=folder,
+        before=no_jax,
+    )
+    assert result.returncode == 0, result.stderr
+    config = from_json(Config, result.stdout, "stdout")
+    assert (config.train.seed, config.eval.tries, config.name) == (7, 2, "curated_jsonl")
+    assert config.sampling.capacity == json.loads(result.stdout)["learning"]["pack_tokens"]
+    assert not (folder / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "--config is missing"),
+        (("--config=nope.py",), "--config=nope.py: no such file"),
+        ((f"--config={EXAMPLE}",), "task.corpus = 'data/corpus.jsonl': no such file"),
+        (
+            (f"--config={EXAMPLE}", "--config.train.stpes=3"),
+            "unknown key train.stpes; the nearest valid key is train.steps",
+        ),
+        ((f"--config={EXAMPLE}", "--config.train.steps"), "--config.train.steps lacks its value"),
+        ((f"--config={EXAMPLE}", "--config.train.steps=x"), "train.steps = 'x': a whole number is wanted"),
+        ((f"--config={EXAMPLE}", "train.steps=3"), "unexpected argument 'train.steps=3'"),
+        ((f"--config={EXAMPLE}", "--wrkdir=x"), "Unknown command line flag 'wrkdir'"),
+        ((f"--config={EXAMPLE}", "--mode=trian"), "should be one of <train|eval|sft|check>"),
+    ],
+)
+def test_a_users_fault_is_one_message_and_status_2(arguments, message, tmp_path, no_jax):
+    result = jaxsearchrl(*arguments, cwd=tmp_path, before=no_jax)
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: ")
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_programs_fault_keeps_its_traceback(folder, no_jax):
+    result = jaxsearchrl(f"--config={EXAMPLE}", cwd=folder, before=no_jax)
+    assert result.returncode == 1
+    assert "RuntimeError: jax was imported" in result.stderr
+
+
+def test_a_required_accelerator_is_no_quiet_fallback_to_the_cpu(folder):
+    result = jaxsearchrl(f"--config={EXAMPLE}", "--require_accelerator", cwd=folder, JAX_PLATFORMS="cpu")
+    assert result.returncode == 2
+    assert "JAX found only a CPU" in result.stderr
+
+
+def test_each_mode_asks_for_the_files_it_needs(folder, no_jax):
+    no_train = "--config.task.train_tasks="
+    result = jaxsearchrl(f"--config={EXAMPLE}", no_train, "--mode=sft", cwd=folder, before=no_jax)
+    assert result.returncode == 2
+    assert "task.train_tasks is empty" in result.stderr
+    result = jaxsearchrl(f"--config={EXAMPLE}", no_train, "--mode=eval", cwd=folder, before=no_jax)
+    assert "task.train_tasks is empty" not in result.stderr
+    no_eval = "--config.task.eval_tasks="
+    result = jaxsearchrl(f"--config={EXAMPLE}", no_eval, "--mode=check", cwd=folder, before=no_jax)
+    assert "task.eval_tasks is empty" in result.stderr
+    never = ("--config.eval.every=0", "--config.checkpoint.keep_best=0")
+    result = jaxsearchrl(f"--config={EXAMPLE}", no_eval, *never, "--mode=check", cwd=folder, before=no_jax)
+    assert result.returncode == 0, result.stderr

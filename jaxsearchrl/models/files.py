@@ -112,8 +112,9 @@ class FolderCheckpoint:
         return self._shards[name].get_slice(name)
 
     def _sampled(self, name: str) -> bytes:
-        stored = self._slice(name)
-        return b"".join(stored[i : i + 1].tobytes() for i in sample_rows(stored.get_shape()[0]))
+        stored, rows = self._slice(name), sample_rows(self.shape(name))
+        pieces = [rows] if isinstance(rows, slice) else [slice(i, i + 1) for i in rows]
+        return b"".join(stored[piece].tobytes() for piece in pieces)
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -12,9 +12,11 @@ from jaxsearchrl.models.architecture import Architecture
 SAMPLED_ROWS = 4
 
 
-def sample_rows(rows: int) -> list[int]:
-    """Up to `SAMPLED_ROWS` row numbers of a tensor, evenly spread, the first and the last among them."""
-    return sorted({int(i) for i in np.linspace(0, rows - 1, SAMPLED_ROWS)})
+def sample_rows(shape: tuple[int, ...]) -> list[int] | slice:
+    """Which rows stand for a tensor: all of a vector, else up to `SAMPLED_ROWS` spread from the first to the last."""
+    if len(shape) == 1:
+        return slice(None)
+    return sorted({int(i) for i in np.linspace(0, shape[0] - 1, SAMPLED_ROWS)})
 
 
 def fingerprint(arch: Architecture, tensors: Iterable[tuple[str, tuple[int, ...], str, bytes]]) -> str:

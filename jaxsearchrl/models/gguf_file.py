@@ -16,6 +16,7 @@ import numpy as np
 from jaxsearchrl.errors import ConfigError, UserError
 from jaxsearchrl.models.architecture import Architecture, Family, Rope, check_architecture, yarn_attention_factor
 from jaxsearchrl.models.fingerprint import fingerprint, sample_rows
+from jaxsearchrl.models.gguf_header import StoredTensor, read_header
 from jaxsearchrl.models.rope import rope_frequencies
 
 EMBEDDING, HEAD, NORM = "model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"
@@ -39,23 +40,16 @@ class GgufCheckpoint:
     """A .gguf file. Raises UserError when it cannot be read, ConfigError when its architecture is not supported."""
 
     def __init__(self, path: Path):
-        try:
-            reader = gguf.GGUFReader(path)
-        except (ValueError, IndexError, KeyError, OSError) as error:
-            raise UserError(f"{path}: not a whole GGUF file ({error}); download it again") from error
+        metadata, tensors = read_header(path)
         self._path = path
-        self._tensors = {hf_name(t.name): t for t in reader.tensors}
+        self._tensors = {hf_name(name): tensor for name, tensor in tensors.items()}
         factors = self._tensors.pop(ROPE_FACTORS, None)
         if HEAD in self._tensors and self._head_is_embedding():
             head = self._tensors.pop(HEAD)
-            if _bytes_per_weight(head) > _bytes_per_weight(self._tensors[EMBEDDING]):
+            if head.bytes_per_weight > self._tensors[EMBEDDING].bytes_per_weight:
                 self._tensors[EMBEDDING] = head
         self.architecture = architecture_from_gguf(
-            {
-                key: field.contents()
-                for key, field in reader.fields.items()
-                if not key.startswith("tokenizer.ggml.merges")
-            },
+            metadata,
             {name: self.shape(name) for name in self._tensors},
             None if factors is None else _dequantise(factors, factors.data, path),
             str(path),
@@ -66,8 +60,8 @@ class GgufCheckpoint:
         """sha256 over the architecture, tensor names, shapes and sampled bytes."""
         parts = []
         for name, tensor in self._tensors.items():
-            sampled = tensor.data[sample_rows(len(tensor.data))].tobytes()
-            parts.append((name, self.shape(name), tensor.tensor_type.name, sampled))
+            sampled = tensor.data[sample_rows(tensor.shape)].tobytes()
+            parts.append((name, tensor.shape, tensor.kind.name, sampled))
         return fingerprint(self.architecture, parts)
 
     def names(self) -> set[str]:
@@ -76,7 +70,7 @@ class GgufCheckpoint:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape in Hugging Face's order, linears [out, in]."""
-        return tuple(int(n) for n in reversed(self._tensors[name].shape))
+        return self._tensors[name].shape
 
     def tensor(self, name: str) -> np.ndarray:
         """Reads one tensor, float32, q and k rows in Hugging Face's order."""
@@ -92,7 +86,7 @@ class GgufCheckpoint:
         """Whether the head is the embedding in another quantisation: compared on a few rows."""
         if EMBEDDING not in self._tensors or self.shape(HEAD) != self.shape(EMBEDDING):
             return False
-        chosen = sample_rows(self.shape(HEAD)[0])
+        chosen = sample_rows(self.shape(HEAD))
         head, embedding = (
             _dequantise(t, t.data[chosen], self._path) for t in (self._tensors[HEAD], self._tensors[EMBEDDING])
         )
@@ -204,18 +198,14 @@ def _with_rope_factors(arch: Architecture, factors: np.ndarray | None, where: st
     return stretched
 
 
-def _dequantise(tensor: gguf.ReaderTensor, data: np.ndarray, path: Path) -> np.ndarray:
+def _dequantise(tensor: StoredTensor, data: np.ndarray, path: Path) -> np.ndarray:
     """`data`: rows of the tensor as stored. Returns float32."""
     try:
-        return np.asarray(gguf.quants.dequantize(data, tensor.tensor_type), np.float32)
+        return np.asarray(gguf.quants.dequantize(data, tensor.kind), np.float32)
     except NotImplementedError as error:
         raise UserError(
-            f"{path}: tensor {tensor.name} is stored as {tensor.tensor_type.name}, which cannot be read"
+            f"{path}: tensor {tensor.name} is stored as {tensor.kind.name}, which cannot be read"
         ) from error
-
-
-def _bytes_per_weight(tensor: gguf.ReaderTensor) -> float:
-    return int(tensor.n_bytes) / int(tensor.n_elements)
 
 
 def _halves(rows: np.ndarray, heads: int) -> np.ndarray:

@@ -16,6 +16,7 @@ Write = Callable[[Body], str]
 
 _NEXT_STEP = "Curate what supports the query, search for what is still missing, or finish."
 _CUT = " (truncated)"
+_NO_ROOM = {"error": "no_room", "message": "No room left in this turn's observation; make fewer calls in one turn."}
 
 
 @dataclass(frozen=True)
@@ -121,8 +122,8 @@ def top_hit(text: str) -> str | None:
 def fit(reply: Reply, write: Write, room: int, count_tokens: Callable[[str], int]) -> tuple[str, tuple[str, ...]]:
     """The answer's text in at most `room` tokens, and the ids of the hits in it.
 
-    Hits go first, whole and from the end; then the one that is left (or the text that was read) is cut. What has no
-    room even so, at a few tokens, is cut as it stands and shows no document.
+    Hits go first, whole and from the end; then the one that is left (or the text that was read) is cut. A search or
+    read that has no room even so says that; at a few tokens, any answer is cut as it stands.
     """
 
     def fits(text: str) -> bool:
@@ -136,6 +137,8 @@ def fit(reply: Reply, write: Write, room: int, count_tokens: Callable[[str], int
     if chars is not None:
         return write(reply.body(least, chars)), reply.ids[:least]
     text = write(reply.body(0, 0))
+    if reply.chars and not fits(text):
+        text = write(_NO_ROOM)
     length = _largest(0, len(text), lambda length: fits(text[:length]))
     return text[: length or 0], ()
 

@@ -24,22 +24,30 @@ Adapter = dict[str, tuple[np.ndarray, np.ndarray]]
 
 PREFIX = "base_model.model.model."
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
-PLAIN: dict[str, Any] = {
-    "peft_type": "LORA",
-    "bias": "none",
-    "fan_in_fan_out": False,
-    "use_dora": False,
-    "use_rslora": False,
-    "lora_bias": False,
-    "modules_to_save": None,
-    "rank_pattern": {},
-    "alpha_pattern": {},
-    "layers_to_transform": None,
-    "layer_replication": None,
-    "target_parameters": None,
-    "trainable_token_indices": None,
-}
-"""The options that change what an adapter computes, at the only value that we compute."""
+UNSUPPORTED = (
+    "fan_in_fan_out",
+    "use_dora",
+    "use_rslora",
+    "use_qalora",
+    "use_bdlora",
+    "lora_bias",
+    "modules_to_save",
+    "rank_pattern",
+    "alpha_pattern",
+    "layers_to_transform",
+    "layer_replication",
+    "target_parameters",
+    "trainable_token_indices",
+    "alora_invocation_tokens",
+    "arrow_config",
+    "kasa_config",
+    "monteclora_config",
+    "velora_config",
+)
+"""Options of PEFT that change what an adapter computes; one that is unused is absent, null, false or empty."""
+
+BASE_KEPT = (True, False, None, "gaussian", "orthogonal", "eva")
+"""Values of init_lora_weights that leave the base's own weights as they were; pissa and others do not."""
 
 
 def write_adapter(
@@ -60,18 +68,24 @@ def write_adapter(
     for linear, (a, b) in adapter.items():
         tensors[f"{PREFIX}{linear}.lora_A.weight"] = np.ascontiguousarray(np.asarray(a, np.float32).T)
         tensors[f"{PREFIX}{linear}.lora_B.weight"] = np.ascontiguousarray(np.asarray(b, np.float32).T)
-    _check({name: t.shape for name, t in tensors.items()}, _expected(arch, config.modules, config.rank), str(folder))
+    _check(tensors, arch, config, str(folder))
     (folder / CONFIG).unlink(missing_ok=True)
     save_file(tensors, folder / f"{WEIGHTS}.part", metadata={"format": "pt"})
     os.replace(folder / f"{WEIGHTS}.part", folder / WEIGHTS)
     alpha = int(config.alpha) if float(config.alpha).is_integer() else config.alpha
-    described = PLAIN | {
+    described = {
+        "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
         "base_model_name_or_path": base_name,
         "r": config.rank,
         "lora_alpha": alpha,
         "lora_dropout": 0.0,
         "target_modules": list(config.modules),
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "modules_to_save": None,
+        "use_dora": False,
+        "use_rslora": False,
         "init_lora_weights": True,
         "inference_mode": True,
     }
@@ -94,14 +108,15 @@ def read_adapter(folder: str | Path, arch: Architecture) -> tuple[Adapter, LoraC
     targets = described.get("target_modules")
     # A regular expression or "all-linear" says which modules only together with a model: the tensors say it directly.
     stored = targets if isinstance(targets, list) else [name.split(".lora_")[0] for name in tensors]
-    endings = {target.rsplit(".", 1)[-1] for target in stored}
-    modules = tuple(m for m in (linear.split(".")[-1] for linear in linear_shapes(arch)) if m in endings)
+    modules = tuple(sorted({target.rsplit(".", 1)[-1] for target in stored}))
     config = LoraConfig(rank=described["r"], alpha=float(described["lora_alpha"]), modules=modules)
-    _check({n: t.shape for n, t in tensors.items()}, _expected(arch, modules, config.rank), str(folder / WEIGHTS))
+    _check(tensors, arch, config, str(folder / WEIGHTS))
     adapter = {}
-    for linear in _linears(arch, modules):
-        a, b = (np.asarray(tensors[f"{PREFIX}{linear}.lora_{which}.weight"], np.float32).T for which in "AB")
-        adapter[linear] = np.ascontiguousarray(a), np.ascontiguousarray(b)
+    for name in sorted(tensors):
+        if name.endswith(".lora_A.weight"):
+            linear = name.removeprefix(PREFIX).removesuffix(".lora_A.weight")
+            a, b = (np.asarray(tensors[f"{PREFIX}{linear}.lora_{which}.weight"], np.float32).T for which in "AB")
+            adapter[linear] = np.ascontiguousarray(a), np.ascontiguousarray(b)
     return adapter, config
 
 
@@ -112,41 +127,37 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: no such file; pass the folder of one adapter") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: not readable as JSON ({error})") from error
-    for key, plain in PLAIN.items():
-        value = described.get(key, plain)
-        if value != plain and value:  # PEFT writes an unused option as null, false or empty
-            raise ConfigError(f"{path}: {key} is {value!r}, but only {plain!r} is supported")
-    for key in ("r", "lora_alpha"):
+    if not isinstance(described, dict):
+        raise UserError(f"{path}: expected a JSON object")
+    for key, known in (("peft_type", ("LORA",)), ("bias", ("none", None)), ("init_lora_weights", BASE_KEPT)):
+        if described.get(key) not in known:
+            raise ConfigError(f"{path}: {key} is {described.get(key)!r}, but only {known[0]!r} is supported")
+    for key in UNSUPPORTED:
+        if described.get(key):
+            raise ConfigError(f"{path}: {key} is {described[key]!r}, which is not supported")
+    for key, kinds in (("r", int), ("lora_alpha", (int, float))):
         value = described.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        if isinstance(value, bool) or not isinstance(value, kinds) or value <= 0:
             raise ConfigError(f"{path}: {key} is {value!r}, but must be a number above 0")
     return described
 
 
-def _linears(arch: Architecture, modules: tuple[str, ...]) -> dict[str, tuple[int, int]]:
-    """The adapted linears: "layers.0.self_attn.q_proj" -> (out, in)."""
-    shapes = {linear: shape for linear, shape in linear_shapes(arch).items() if linear.split(".")[-1] in modules}
-    return {f"layers.{i}.{linear}": shape for i in range(arch.layers) for linear, shape in shapes.items()}
-
-
-def _expected(arch: Architecture, modules: tuple[str, ...], rank: int) -> dict[str, tuple[int, int]]:
+def _check(tensors: Mapping[str, np.ndarray], arch: Architecture, config: LoraConfig, where: str) -> None:
+    """Names the first module that the base has not, or tensor that is missing, unexpected, or misshapen."""
+    shapes = {linear.split(".")[-1]: (linear, shape) for linear, shape in linear_shapes(arch).items()}
+    if unknown := [module for module in config.modules if module not in shapes]:
+        raise UserError(f"{where}: {unknown[0]!r} is not a linear that can be adapted; known: {', '.join(shapes)}")
     expected = {}
-    for linear, (outputs, inputs) in _linears(arch, modules).items():
-        expected[f"{PREFIX}{linear}.lora_A.weight"] = (rank, inputs)
-        expected[f"{PREFIX}{linear}.lora_B.weight"] = (outputs, rank)
-    return expected
-
-
-def _check(found: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]], where: str) -> None:
-    """Names the first tensor that is missing, unexpected, or misshapen (of another rank or another base)."""
-    if missing := sorted(expected.keys() - found.keys()):
+    for layer in range(arch.layers):
+        for linear, (outputs, inputs) in (shapes[module] for module in config.modules):
+            expected[f"{PREFIX}layers.{layer}.{linear}.lora_A.weight"] = (config.rank, inputs)
+            expected[f"{PREFIX}layers.{layer}.{linear}.lora_B.weight"] = (outputs, config.rank)
+    if missing := sorted(expected.keys() - tensors.keys()):
         raise UserError(f"{where}: {len(missing)} of {len(expected)} LoRA tensors are missing, first {missing[0]}")
-    if extra := sorted(found.keys() - expected.keys()):
-        raise UserError(
-            f"{where}: {len(extra)} unexpected tensors, first {extra[0]}; only LoRA on the base's linears is read"
-        )
+    if extra := sorted(tensors.keys() - expected.keys()):
+        raise UserError(f"{where}: {len(extra)} tensors are not LoRA on the base's linears, first {extra[0]}")
     for name, shape in sorted(expected.items()):
-        if tuple(found[name]) != shape:
-            raise UserError(f"{where}: {name} is {tuple(found[name])}, but the rank and the base ask for {shape}")
+        if tensors[name].shape != shape:
+            raise UserError(f"{where}: {name} is {tensors[name].shape}, but the rank and the base ask for {shape}")
     if not expected:
         raise UserError(f"{where}: no linear of the base is adapted")

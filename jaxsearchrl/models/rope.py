@@ -32,7 +32,7 @@ def rope_frequencies(arch: Architecture) -> tuple[np.ndarray, float]:
 
 def apply_rope(x: jax.Array, positions: jax.Array, inv_freq: np.ndarray | jax.Array, scale: float) -> jax.Array:
     """Rotates x [B, T, N, H] by its absolute positions [B, T], in float32; returns the dtype of x."""
-    angles = positions[..., None, None].astype(jnp.float32) * inv_freq  # [B, T, 1, H/2]
+    angles = positions[..., None, None].astype(jnp.float32) * inv_freq[None, None, None]  # [B, T, 1, H/2]
     cos, sin = jnp.cos(angles) * scale, jnp.sin(angles) * scale
     first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).astype(x.dtype)

@@ -13,9 +13,9 @@ from jaxsearchrl.models.architecture import Family
 from jaxsearchrl.models.files import open_checkpoint
 from jaxsearchrl.models.tiny import write_tiny_checkpoint
 
-CAPACITY = 2048  # tokens of an episode; the tiny tokenizer spends more on a prompt than a real one
+CAPACITY = 2560  # tokens of an episode: the prompt with its tools takes 1,100, the rest is for three turns
 TRAIN_TASKS, EVAL_TASKS = 8, 4
-VOCABULARY = 1024
+VOCABULARY = 4096
 
 _SYLLABLES = (
     "ar",
@@ -133,7 +133,7 @@ def _write_jsonl(path: Path, rows: list[dict]) -> Path:
 
 
 def _write_tokenizer(folder: Path, corpus: Path) -> tuple[int, int]:
-    """A byte-level BPE of the corpus and the package's prompts, as a Hugging Face folder.
+    """A byte-level BPE of the corpus and of the words of prompts and tools, as a Hugging Face folder.
 
     Returns its size and the id that ends a turn.
     """
@@ -148,8 +148,9 @@ def _write_tokenizer(folder: Path, corpus: Path) -> tuple[int, int]:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    prompts = sorted((Path(__file__).parent / "tasks").rglob("*.txt"))
-    tokenizer.train([str(path) for path in (corpus, *prompts)], trainer)
+    package = Path(__file__).parent
+    words = sorted(path for path in package.glob("tasks/**/*") if path.suffix in (".py", ".txt"))
+    tokenizer.train([str(path) for path in (corpus, *words)], trainer)
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {

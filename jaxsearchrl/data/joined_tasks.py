@@ -8,7 +8,7 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from typing import TypeVar
@@ -20,7 +20,8 @@ from jaxsearchrl.search.contract import Document
 RARE_DOCUMENTS = 20  # a word is rare when at most so many passages hold it
 RARE_WORDS = 2  # rare words that a question needs to be understood without its passage
 MAX_QUESTION_CHARS = 120
-MAX_QUERY_CHARS = 320  # of a whole request; about 90 tokens
+MAX_QUERY_CHARS = 320  # of a whole request: at most about 90 tokens
+PARTS = (2, 3)  # questions of a request, in turn
 TITLE_WORDS = 8
 RUN_WORDS = 8  # passages are near copies when they share half of the shorter one's runs of so many words
 
@@ -131,7 +132,7 @@ def near_copies(corpus: Sequence[Document]) -> dict[str, set[str]]:
     return copies
 
 
-def split_parts(parts: Sequence[Part], splits: dict[str, Split], seed: int) -> dict[str, list[Part]]:
+def split_parts(parts: Sequence[Part], splits: Mapping[str, Split], seed: int) -> dict[str, list[Part]]:
     """Divides whole articles among the splits, each source set by the splits' shares of its questions."""
     by_source = defaultdict(lambda: defaultdict(list))
     source_of = {}
@@ -148,15 +149,16 @@ def split_parts(parts: Sequence[Part], splits: dict[str, Split], seed: int) -> d
 
 
 def join_parts(parts: Sequence[Part], split: Split, seed: int) -> list[tuple[Part, ...]]:
-    """Requests of two and three parts in turn, no two parts of one article, at most MAX_QUERY_CHARS together.
+    """Requests of PARTS parts in turn, no two parts of one article, at most MAX_QUERY_CHARS together.
 
     Raises UserError when the parts do not suffice for `split.tasks`.
     """
     tasks, seen = [], set()
     for use in range(split.uses):
         left = _shuffled(parts, f"{seed} parts {use}", lambda part: part.text)
-        while len(tasks) < split.tasks and (task := _take(left, 2 + len(tasks) % 2)):
-            left = [part for part in left if part not in task]
+        while len(tasks) < split.tasks and (task := _take(left, PARTS[len(tasks) % len(PARTS)])):
+            taken = {part.text for part in task}
+            left = [part for part in left if part.text not in taken]
             if frozenset(task) not in seen:
                 seen.add(frozenset(task))
                 tasks.append(task)
@@ -178,7 +180,7 @@ def _take(left: Sequence[Part], size: int) -> tuple[Part, ...]:
     return ()
 
 
-def _articles(questions: Sequence[Question], ids: dict[str, str], copies: dict[str, set[str]]) -> dict[str, int]:
+def _articles(questions: Sequence[Question], ids: Mapping[str, str], copies: Mapping[str, set[str]]) -> dict[str, int]:
     """Joins passages with a common title, and near copies, into articles (connected components)."""
     neighbours = {id: set(others) for id, others in copies.items()}
     for question in questions:
@@ -200,5 +202,5 @@ def _words(text: str) -> set[str]:
     return set(re.findall(r"\w+", normalise(text)))
 
 
-def _shuffled(items, salt: str, text_of: Callable[..., str]) -> list:
+def _shuffled(items: Iterable[T], salt: str, text_of: Callable[[T], str]) -> list[T]:
     return sorted(items, key=lambda item: hashlib.blake2b(f"{salt}\0{text_of(item)}".encode(), digest_size=16).digest())

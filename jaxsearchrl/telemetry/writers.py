@@ -103,8 +103,10 @@ def _require(module: str, key: str) -> None:
 def _open_tensorboard(workdir: Path, last_step: int) -> tuple[Write, Close]:
     from tensorboardX import SummaryWriter
 
-    # Events of steps that the resumed run does again are hidden.
-    writer = SummaryWriter(str(workdir / "tensorboard"), purge_step=last_step + 1)
+    # purge_step hides the events that a resumed run does again. The suffix keeps its file apart from that of the run
+    # that it goes on from: tensorboardX names files by the second, and overwrites.
+    folder, suffix = str(workdir / "tensorboard"), f".after{last_step}"
+    writer = SummaryWriter(folder, purge_step=last_step + 1, filename_suffix=suffix)
 
     def write(step: int, kind: str, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():

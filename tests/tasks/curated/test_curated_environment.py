@@ -218,6 +218,16 @@ def test_a_mistake_is_an_observation_and_the_episode_goes_on(make_environment, c
     assert environment.last_step()["encountered"] == environment.last_step()["curated"] == []
 
 
+def test_half_a_surrogate_pair_goes_no_further(make_environment):
+    """JSON lets a model write one; neither a tokenizer nor a file takes it."""
+    for compact in (False, True):
+        environment = make_environment(compact_results=compact)
+        calls = (ToolCall("\ud800", {}), curate("\udfff"), MalformedCall("\ud800", "unreadable: \ud800"))
+        messages, _ = environment.step(say(*calls, search("mars \ud800")))
+        for message in messages:
+            assert (message.name + message.content).encode()
+
+
 def test_odd_queries_find_nothing_or_something_but_never_raise(make_environment):
     environment = make_environment()
     bodies = step(environment, search("the of and"), search('AT&T "10-K" (2019) AND mars:'), search("mars " * 2000))

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jaxsearchrl.messages import AssistantTurn, MalformedCall, ToolCall
+from jaxsearchrl.search.contract import Document, Hit
 from jaxsearchrl.tasks.curated import replies
 
 
@@ -105,6 +106,14 @@ def test_a_search_without_room_says_so_and_shows_nothing(make_environment):
     assert environment.last_step()["encountered"] == []
 
 
+def test_an_endless_title_is_cut_like_a_snippet():
+    hit = Hit(Document("d", "t" * 9000, ""), 1.0, "s" * 9000)
+    text, shown = replies.fit(replies.found("q", [hit], 220, lambda ids: {}), replies.as_text, 900, len)
+    assert (text, shown) == (f"d | {'t' * 220} | {'s' * 220}", ("d",))
+    text, shown = replies.fit(replies.found("q", [hit], 220, lambda ids: {}), replies.as_text, 40, len)
+    assert (text, shown) == ("d | tttttttttt | ssssssssss (truncated)", ("d",))
+
+
 CALLS = st.sampled_from(
     [
         search(EVERYTHING),
@@ -144,7 +153,7 @@ def test_no_observation_exceeds_its_budget(make_environment, count_tokens, turns
 @pytest.mark.parametrize("write", [replies.as_json, replies.as_text])
 def test_the_room_is_used_to_the_last_character(write):
     """With one token a character, cutting by one character fills the room exactly."""
-    long = replies.Document("d", "T", "y" * 900)
+    long = Document("d", "T", "y" * 900)
     whole = write(replies.document(long, 4000, 220).body(0, 4000))
     for room in range(len(whole) - 400, len(whole)):
         text, _ = replies.fit(replies.document(long, 4000, 220), write, room, len)

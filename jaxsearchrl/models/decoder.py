@@ -1,0 +1,268 @@
+"""The decoder: declared once as a Flax module, used as pure functions over two flat dicts of arrays.
+
+Each weight is declared in one place with its checkpoint name, shape, dtype and logical axes. From the declaration follow the
+abstract trees, the loader, the exporter and the parity tests. `nnx.split` by variable type separates the frozen `base` from the
+trained `lora`; both are `{"layers.0.self_attn.q_proj.kernel": array, …}`. The two families here, Llama and Qwen2, are one body:
+they differ in biases and rope, which the architecture states.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from jaxsearchrl.config import LoraConfig
+from jaxsearchrl.errors import ConfigError
+from jaxsearchrl.models.architecture import Architecture
+from jaxsearchrl.models.rope import apply_rope, rope_frequencies
+
+Weights = dict[str, jax.Array]
+"""Arrays by dotted path in the module."""
+
+
+class State(Protocol):
+    """See `state.py`."""
+
+    @property
+    def positions(self) -> jax.Array: ...
+
+    def attend(self, layer: int, q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, "State"]: ...
+
+
+@dataclass(frozen=True)
+class WeightSpec:
+    """One base weight: its name and layout in a checkpoint. `transposed`: the checkpoint stores [out, in], we [in, out]."""
+
+    hf_name: str
+    shape: tuple[int, ...]
+    dtype: Any
+    logical: tuple[str, ...]
+    transposed: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """The static side of a decoder; hashed by identity, so that jitted functions may close over it.
+
+    merge_layer: the arrays of one layer (`layer_weights`) -> its module.
+    """
+
+    arch: Architecture
+    lora: LoraConfig
+    specs: Mapping[str, WeightSpec]
+    lora_shapes: Mapping[str, tuple[int, ...]]
+    merge_layer: Callable[[Weights, Weights], "Layer"] = field(repr=False)
+
+
+# ---------------------------------------------------------------------------------------------------------------- modules
+
+
+class Linear(nnx.Module):
+    """y = x W + b, plus (alpha / rank) (x A) B where the configuration puts LoRA. Products accumulate in float32."""
+
+    def __init__(
+        self, name: str, sizes: tuple[int, int], axes: tuple[str, str], bias: bool, lora: LoraConfig, dtype: Any
+    ):
+        inputs, outputs = sizes
+        self.kernel = _weight(f"{name}.weight", sizes, dtype, axes, transposed=True)
+        self.bias = _weight(f"{name}.bias", (outputs,), dtype, axes[1:]) if bias else None
+        self.scale = lora.alpha / lora.rank if lora.rank else 0.0
+        adapted = lora.rank > 0 and name.rsplit(".", 1)[-1] in lora.modules
+        self.lora_a = nnx.LoRAParam(jnp.zeros((inputs, lora.rank))) if adapted else None
+        self.lora_b = nnx.LoRAParam(jnp.zeros((lora.rank, outputs))) if adapted else None
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        y = _dot(x, self.kernel[...])
+        if self.bias is not None:
+            y = y + self.bias[...].astype(jnp.float32)
+        if self.lora_a is not None and self.lora_b is not None:
+            y = y + _dot(_dot(x, self.lora_a[...]), self.lora_b[...]) * self.scale
+        return y
+
+
+class Norm(nnx.Module):
+    """A weight for `rms_norm`."""
+
+    def __init__(self, name: str, arch: Architecture, dtype: Any):
+        self.weight = _weight(f"{name}.weight", (arch.d_model,), dtype, ("width",))
+        self.eps = arch.norm_eps
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return rms_norm(x, self.weight[...], self.eps)
+
+
+class Attention(nnx.Module):
+    """Grouped-query attention with rotary positions."""
+
+    def __init__(self, name: str, arch: Architecture, lora: LoraConfig, dtype: Any):
+        self.arch = arch
+        q, kv, bias = arch.heads * arch.head_dim, arch.kv_heads * arch.head_dim, arch.qkv_bias
+        self.q_proj = Linear(f"{name}.q_proj", (arch.d_model, q), ("width", "heads"), bias, lora, dtype)
+        self.k_proj = Linear(f"{name}.k_proj", (arch.d_model, kv), ("width", "kv_heads"), bias, lora, dtype)
+        self.v_proj = Linear(f"{name}.v_proj", (arch.d_model, kv), ("width", "kv_heads"), bias, lora, dtype)
+        self.o_proj = Linear(f"{name}.o_proj", (q, arch.d_model), ("heads", "width"), arch.o_bias, lora, dtype)
+
+    def __call__(self, x: jax.Array, state: State, layer: int) -> tuple[jax.Array, State]:
+        B, T, _ = x.shape
+        arch = self.arch
+        frequencies, scale = rope_frequencies(arch)
+        q = self.q_proj(x).reshape(B, T, arch.heads, arch.head_dim)
+        k = self.k_proj(x).reshape(B, T, arch.kv_heads, arch.head_dim)
+        v = self.v_proj(x).reshape(B, T, arch.kv_heads, arch.head_dim)
+        q = apply_rope(q, state.positions, frequencies, scale)
+        k = apply_rope(k, state.positions, frequencies, scale)
+        out, state = state.attend(layer, q, k, v)
+        return self.o_proj(out.reshape(B, T, arch.heads * arch.head_dim)), state
+
+
+class Mlp(nnx.Module):
+    """down(silu(gate(x)) * up(x)) (Shazeer, 2020, arXiv:2002.05202)."""
+
+    def __init__(self, name: str, arch: Architecture, lora: LoraConfig, dtype: Any):
+        wide, narrow = (arch.d_model, arch.mlp_dim), (arch.mlp_dim, arch.d_model)
+        self.gate_proj = Linear(f"{name}.gate_proj", wide, ("width", "mlp"), arch.mlp_bias, lora, dtype)
+        self.up_proj = Linear(f"{name}.up_proj", wide, ("width", "mlp"), arch.mlp_bias, lora, dtype)
+        self.down_proj = Linear(f"{name}.down_proj", narrow, ("mlp", "width"), arch.mlp_bias, lora, dtype)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.down_proj(jax.nn.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Layer(nnx.Module):
+    """Pre-norm residual block."""
+
+    def __init__(self, name: str, arch: Architecture, lora: LoraConfig, dtype: Any):
+        self.input_layernorm = Norm(f"{name}.input_layernorm", arch, dtype)
+        self.self_attn = Attention(f"{name}.self_attn", arch, lora, dtype)
+        self.post_attention_layernorm = Norm(f"{name}.post_attention_layernorm", arch, dtype)
+        self.mlp = Mlp(f"{name}.mlp", arch, lora, dtype)
+
+    def __call__(self, x: jax.Array, state: State, layer: int) -> tuple[jax.Array, State]:
+        attended, state = self.self_attn(self.input_layernorm(x), state, layer)
+        x = x + attended
+        return x + self.mlp(self.post_attention_layernorm(x)), state
+
+
+class Decoder(nnx.Module):
+    """Embedding, layers, final norm; the output head is read by its users (`head_of`), never applied to every position."""
+
+    def __init__(self, arch: Architecture, lora: LoraConfig, dtype: Any):
+        table = (arch.vocab_size, arch.d_model)
+        self.embed_tokens = _weight("model.embed_tokens.weight", table, dtype, ("vocab", "width"))
+        self.layers = nnx.List([Layer(f"model.layers.{i}", arch, lora, dtype) for i in range(arch.layers)])
+        self.norm = Norm("model.norm", arch, dtype)
+        self.lm_head = None if arch.tied else _weight("lm_head.weight", table, dtype, ("vocab", "width"))
+
+
+# --------------------------------------------------------------------------------------------------------- pure functions
+
+
+def build_model(arch: Architecture, lora: LoraConfig, dtype: Any = jnp.float32) -> Model:
+    """The declaration of a decoder; allocates nothing. `dtype` is how the base is stored.
+
+    Raises ConfigError for LoRA modules that the family does not have.
+    """
+    _, lora_state, base_state = nnx.split(nnx.eval_shape(lambda: Decoder(arch, lora, dtype)), nnx.LoRAParam, nnx.Param)
+    specs = {
+        _dotted(path): WeightSpec(v.hf_name, v.shape, v.dtype, v.logical, v.transposed)
+        for path, v in nnx.to_flat_state(base_state)
+    }
+    lora_shapes = {_dotted(path): v.shape for path, v in nnx.to_flat_state(lora_state)}
+    unknown = set(lora.modules) - {name.split(".")[-2] for name in lora_shapes}
+    if lora.rank and unknown:
+        raise ConfigError(f"lora.modules: {sorted(unknown)} are no linears of family {arch.family!r}")
+
+    # One definition serves all layers, since they are of one kind.
+    layer = nnx.eval_shape(lambda: Layer("layer", arch, lora, dtype))
+    definition, _, _ = nnx.split(layer, nnx.LoRAParam, nnx.Param)
+
+    def merge_layer(base: Weights, lora: Weights) -> Layer:
+        nested = (nnx.from_flat_state({tuple(name.split(".")): v for name, v in flat.items()}) for flat in (lora, base))
+        return nnx.merge(definition, *nested)
+
+    return Model(arch, lora, specs, lora_shapes, merge_layer)
+
+
+def forward(model: Model, base: Weights, lora: Weights, tokens: jax.Array, state: Any) -> tuple[jax.Array, Any]:
+    """tokens [B, T] -> hidden [B, T, D] after the final norm (float32), and the state with the tokens written into it."""
+    x = embed(base, tokens)
+    for i in range(model.arch.layers):
+        x, state = layer_forward(model, layer_weights(base, i), layer_weights(lora, i), x, state, i)
+    return final_norm(model, base, x), state
+
+
+def embed(base: Weights, tokens: jax.Array) -> jax.Array:
+    """tokens [B, T] -> [B, T, D], float32."""
+    return base["embed_tokens"][tokens].astype(jnp.float32)
+
+
+def layer_weights(weights: Weights, index: int) -> Weights:
+    """The arrays of one layer, by path inside it; all layers have the same paths and shapes."""
+    prefix = f"layers.{index}."
+    return {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+
+
+def layer_forward(
+    model: Model, base: Weights, lora: Weights, x: jax.Array, state: Any, index: int
+) -> tuple[jax.Array, Any]:
+    """One layer: x [B, T, D] -> [B, T, D] and the state, of which the layer touches its own part, `index`."""
+    return model.merge_layer(base, lora)(x, state, index)
+
+
+def final_norm(model: Model, base: Weights, x: jax.Array) -> jax.Array:
+    """What the output head reads: [B, T, D] -> [B, T, D]."""
+    return rms_norm(x, base["norm.weight"], model.arch.norm_eps)
+
+
+def rms_norm(x: jax.Array, weight: jax.Array, eps: float) -> jax.Array:
+    """x / rms(x) * weight over the last axis, float32 (Zhang and Sennrich, 2019, arXiv:1910.07467)."""
+    return x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + eps) * weight.astype(jnp.float32)
+
+
+def head_of(base: Weights) -> jax.Array:
+    """The output head [V, D]: logits = hidden · headᵀ. Tied models have one leaf for both uses."""
+    return base["lm_head"] if "lm_head" in base else base["embed_tokens"]
+
+
+def load_base(model: Model, checkpoint: Any, place: Callable[[str, np.ndarray], jax.Array] | None = None) -> Weights:
+    """Reads every declared weight from a `Checkpoint` (files.py), one tensor at a time, in the declared dtype."""
+    base = {}
+    for name, spec in model.specs.items():
+        tensor = checkpoint.tensor(spec.hf_name)
+        tensor = np.ascontiguousarray(tensor.T if spec.transposed else tensor).astype(spec.dtype, copy=False)
+        if tensor.shape != spec.shape:
+            raise ConfigError(f"{spec.hf_name}: shape {tensor.shape} in the checkpoint, {spec.shape} expected")
+        base[name] = place(name, tensor) if place else jnp.asarray(tensor)
+    return base
+
+
+def init_lora(model: Model, seed: int) -> Weights:
+    """A uniform in ±1/√in, B zero, float32: the adapter starts as the base model (as PEFT does)."""
+    rng = np.random.default_rng(seed)
+    lora = {}
+    for name, shape in sorted(model.lora_shapes.items()):
+        bound = 1 / np.sqrt(shape[0])
+        value = rng.uniform(-bound, bound, shape) if name.endswith("lora_a") else np.zeros(shape)
+        lora[name] = jnp.asarray(value, jnp.float32)
+    return lora
+
+
+def _weight(
+    hf_name: str, shape: tuple[int, ...], dtype: Any, logical: tuple[str, ...], transposed: bool = False
+) -> nnx.Param:
+    return nnx.Param(jnp.zeros(shape, dtype), hf_name=hf_name, logical=logical, transposed=transposed)
+
+
+def _dot(x: jax.Array, w: jax.Array) -> jax.Array:
+    """x [..., in] · w [in, out] in the dtype of w, accumulated in float32."""
+    return jax.lax.dot_general(
+        x.astype(w.dtype), w, (((x.ndim - 1,), (0,)), ((), ())), preferred_element_type=jnp.float32
+    )
+
+
+def _dotted(path: tuple[Any, ...]) -> str:
+    return ".".join(str(part) for part in path)

@@ -1,0 +1,279 @@
+"""The sampler: resident slots, each holding one live trajectory for its whole life.
+
+The key/value state of a turn is never computed twice. A trajectory of n tokens has n - 1 positions in the cache: its last token is
+`pending` and goes in with the first decode step, so that extending never needs the output head. Prompts that a group shares are
+computed once and copied (`fork`); a slot that was released is still a source for its group until something else is written there.
+Slots are chosen, extended and reported in the order of uids, so that a run repeats whatever the timing of its tools.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsearchrl.config import SamplingConfig
+from jaxsearchrl.models.decoder import Model, Weights
+from jaxsearchrl.models.state import empty_cache
+from jaxsearchrl.sampling import programs
+from jaxsearchrl.sampling.contract import SampleRequest, SampleResult
+
+MAX_STOP_IDS = 8
+
+
+@dataclass
+class Counters:
+    """What the sampler did, in tokens and dispatches."""
+
+    prompt_tokens: int = 0  # prefilled by extend
+    observation_tokens: int = 0  # written by extend after a first turn; a turn's last sampled token rides along
+    forked_tokens: int = 0  # prompt tokens copied instead of computed
+    sampled_tokens: int = 0
+    extend_calls: int = 0
+    decode_calls: int = 0
+
+
+@dataclass
+class _Slot:
+    uid: int = -1  # -1: free
+    tokens: list[int] = field(default_factory=list)  # positions 0 … len-1 are in the cache
+    prompt: Hashable = None  # the prompt that the cache starts with, also after release
+    prompt_length: int = 0
+    request: SampleRequest | None = None
+    ids: list[int] = field(default_factory=list)  # of the turn under way
+    logprobs: list[float] = field(default_factory=list)
+
+
+class Engine:
+    """Implements `Sampler`. The cache is allocated and all three programs are compiled on construction.
+
+    base: the frozen weights, shared with the learner; never copied. Ids from `vocab_size` on are never sampled.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        base: Weights,
+        lora: Weights,
+        config: SamplingConfig,
+        *,
+        stop_ids: Sequence[int],
+        vocab_size: int,
+        seed: int,
+    ):
+        if len(stop_ids) > MAX_STOP_IDS:
+            raise ValueError(f"{len(stop_ids)} stop ids; at most {MAX_STOP_IDS}")
+        arch = model.arch
+        self.config, self.base, self.lora, self.counters = config, base, lora, Counters()
+        self._capacity = -(-config.capacity // config.read_block) * config.read_block
+        self._stop_ids = np.array([*stop_ids, *[-1] * (MAX_STOP_IDS - len(stop_ids))], np.int32)
+        self._seed = jax.random.key(seed)
+        self._cache = empty_cache(
+            arch.layers, config.slots, arch.kv_heads, self._capacity, arch.head_dim, jnp.dtype(jnp.float32)
+        )
+        self._slots = [_Slot() for _ in range(config.slots)]
+        self._by_uid: dict[int, int] = {}
+        self._compile(model, vocab_size)
+
+    # ------------------------------------------------------------------------------------------------- the contract
+
+    @property
+    def capacity(self) -> int:
+        return self.config.capacity
+
+    @property
+    def free_slots(self) -> int:
+        return sum(slot.uid < 0 for slot in self._slots)
+
+    def submit(self, request: SampleRequest) -> None:
+        if request.limit < 1 or len(request.tokens) + request.limit > self.config.capacity:
+            raise ValueError(
+                f"trajectory {request.uid}: {len(request.tokens)} tokens + a limit of {request.limit} "
+                f"do not fit sampling.capacity = {self.config.capacity}"
+            )
+        index = self._by_uid.get(request.uid)
+        slot = self._slots[self._take(request) if index is None else index]
+        if slot.request is not None:
+            raise ValueError(f"trajectory {request.uid}: its last turn is still under way")
+        if list(request.tokens[: len(slot.tokens)]) != slot.tokens or len(request.tokens) <= len(slot.tokens):
+            raise ValueError(f"trajectory {request.uid}: its tokens do not continue what was sampled")
+        slot.request = request
+
+    def poll(self) -> list[SampleResult]:
+        self._extend()
+        return self._decode()
+
+    def release(self, uid: int) -> None:
+        slot = self._slots[self._by_uid.pop(uid)]
+        slot.uid, slot.request, slot.ids, slot.logprobs = -1, None, [], []
+
+    def renew(self, lora: Weights, seed: int) -> None:
+        """Takes new weights and a new random stream; frees all slots and forgets their prompts, computed with the old ones."""
+        self.lora, self._seed = lora, jax.random.key(seed)
+        self._slots = [_Slot() for _ in self._slots]
+        self._by_uid = {}
+
+    # ---------------------------------------------------------------------------------------------------- the device
+
+    def _compile(self, model: Model, vocab_size: int) -> None:
+        """Compiles ahead of time: a call with another shape is an error, never a new compilation."""
+        config = self.config
+        S, C, T = config.slots, config.extend_chunks, config.chunk_tokens
+        i32 = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.int32)  # noqa: E731
+        rows = programs.Rows(i32(S), i32(S), i32(S), i32(S), jax.ShapeDtypeStruct((S,), jnp.float32))
+        abstract = jax.tree.map(jax.typeof, (self.base, self.lora, self._cache))
+
+        def extend(base, lora, cache, tokens, rows, positions, blocks):
+            return programs.extend(model, config.read_block, base, lora, cache, tokens, rows, positions, blocks)
+
+        def decode(base, lora, cache, rows, stop_ids, seed, steps, blocks):
+            sizes = (config.read_block, vocab_size, config.decode_steps)
+            return programs.decode(model, *sizes, base, lora, cache, rows, stop_ids, seed, steps, blocks)
+
+        chunks = (i32(C, T), i32(C), i32(C, T), i32())
+        scalars = (i32(MAX_STOP_IDS), jax.typeof(self._seed), i32(), i32())
+        self._extend_program = jax.jit(extend, donate_argnums=2).lower(*abstract, *chunks).compile()
+        self._decode_program = jax.jit(decode, donate_argnums=2).lower(*abstract, rows, *scalars).compile()
+        self._fork_program = (
+            jax.jit(programs.fork, donate_argnums=0).lower(abstract[2], i32(S), i32(S), i32()).compile()
+        )
+
+    def _take(self, request: SampleRequest) -> int:
+        """A free slot for a new trajectory, best one that already starts with its prompt."""
+        free = [i for i, slot in enumerate(self._slots) if slot.uid < 0]
+        if not free:
+            raise ValueError(f"trajectory {request.uid}: no free slot")
+        ready = [i for i in free if self._slots[i].prompt == request.prompt]
+        # A free slot that holds some group's prompt is kept for that group as long as there is another.
+        blank = [i for i in free if self._slots[i].prompt is None]
+        index = (ready or blank or free)[0]
+        slot = self._slots[index]
+        slot.uid, self._by_uid[request.uid] = request.uid, index
+        if ready:  # the cache is cut back to the prompt
+            slot.tokens = slot.tokens[: slot.prompt_length - 1]
+            self.counters.forked_tokens += len(slot.tokens)
+        else:
+            slot.tokens, slot.prompt, slot.prompt_length = [], None, 0
+        return index
+
+    def _extend(self) -> None:
+        """Brings all slots with a turn to ask for up to their pending token."""
+        self._fork_prompts()
+        chunks, computed, waiting = [], set(), False
+        for index in self._in_order():
+            slot, request = self._slots[index], self._slots[index].request
+            if request is None or slot.ids:
+                continue
+            if slot.prompt is None and request.prompt in computed:
+                waiting = True  # for the fork of what this pass computes
+                continue
+            missing = list(request.tokens[len(slot.tokens) : -1])
+            if slot.prompt is None:
+                computed.add(request.prompt)
+                self.counters.prompt_tokens += len(missing)
+            else:
+                self.counters.observation_tokens += len(missing)
+            size = self.config.chunk_tokens
+            chunks += [(index, len(slot.tokens) + i, missing[i : i + size]) for i in range(0, len(missing), size)]
+            slot.tokens = list(request.tokens[:-1])
+            slot.prompt, slot.prompt_length = request.prompt, request.prompt_length
+        self._run_chunks(chunks)
+        if waiting:
+            self._extend()
+
+    def _fork_prompts(self) -> None:
+        """Copies prompts to new slots from any slot, live or free, that starts with them."""
+        sources = {slot.prompt: i for i, slot in enumerate(self._slots) if slot.prompt is not None}
+        pairs = []
+        for index in self._in_order():
+            slot = self._slots[index]
+            if slot.request is not None and slot.prompt is None and slot.request.prompt in sources:
+                source = sources[slot.request.prompt]
+                slot.tokens = list(slot.request.tokens[: slot.request.prompt_length - 1])
+                slot.prompt, slot.prompt_length = slot.request.prompt, slot.request.prompt_length
+                pairs.append((source, index))
+                self.counters.forked_tokens += len(slot.tokens)
+        if pairs:
+            padded = np.zeros((2, len(self._slots)), np.int32)
+            padded[:, : len(pairs)] = np.array(pairs, np.int32).T
+            self._cache = self._fork_program(self._cache, padded[0], padded[1], np.int32(len(pairs)))
+
+    def _run_chunks(self, chunks: list[tuple[int, int, list[int]]]) -> None:
+        """Each chunk is (slot, start, tokens); chunks of one slot are in order, so they may share a call."""
+        C, T = self.config.extend_chunks, self.config.chunk_tokens
+        for first in range(0, len(chunks), C):
+            tokens, rows = np.zeros((C, T), np.int32), np.zeros(C, np.int32)
+            positions = np.full((C, T), self._capacity, np.int32)
+            longest = 0
+            for i, (slot, start, ids) in enumerate(chunks[first : first + C]):
+                tokens[i, : len(ids)], rows[i] = ids, slot
+                positions[i, : len(ids)] = np.arange(start, start + len(ids))
+                longest = max(longest, start + len(ids))
+            self._cache = self._extend_program(
+                self.base, self.lora, self._cache, tokens, rows, positions, self._blocks(longest)
+            )
+            self.counters.extend_calls += 1
+
+    def _decode(self) -> list[SampleResult]:
+        """One dispatch over all turns under way."""
+        S, steps = len(self._slots), self.config.decode_steps
+        pending, lengths, budgets, uids = (np.zeros(S, np.int32) for _ in range(4))
+        temperatures = np.ones(S, np.float32)
+        busy = [i for i in self._in_order() if self._slots[i].request is not None]
+        if not busy:
+            return []
+        for i in busy:
+            slot, request = self._slots[i], self._slots[i].request
+            assert request is not None
+            pending[i] = slot.ids[-1] if slot.ids else request.tokens[-1]
+            lengths[i], uids[i], temperatures[i] = len(slot.tokens), request.uid, request.temperature
+            budgets[i] = request.limit - len(slot.ids)
+        self._cache, out = self._decode_program(
+            self.base,
+            self.lora,
+            self._cache,
+            programs.Rows(pending, lengths, budgets, uids, temperatures),
+            self._stop_ids,
+            self._seed,
+            np.int32(steps),
+            self._blocks(int(lengths.max()) + steps),
+        )
+        self.counters.decode_calls += 1
+        tokens, logprobs, counts, stopped = jax.device_get(out)
+        results = [
+            self._collect(i, tokens[i, :n], logprobs[i, :n], stopped[i]) for i, n in enumerate(counts) if i in busy
+        ]
+        return sorted((r for r in results if r), key=lambda r: r.uid)
+
+    def _collect(self, index: int, ids: np.ndarray, logprobs: np.ndarray, stopped: bool) -> SampleResult | None:
+        """Takes a dispatch's tokens into a slot; the turn's result if it ended."""
+        slot, request = self._slots[index], self._slots[index].request
+        assert request is not None
+        # In the cache: the token that was pending, and all new ones but the last.
+        slot.tokens += [slot.ids[-1] if slot.ids else request.tokens[-1], *(int(i) for i in ids[:-1])]
+        slot.ids += (int(i) for i in ids)
+        slot.logprobs += (float(p) for p in logprobs)
+        keep = request.find_stop(slot.ids) if request.find_stop else None
+        if keep is not None and not (stopped and keep == len(slot.ids)):
+            # Tokens after the stop string are dropped, and the cache goes back by its length.
+            slot.ids, slot.logprobs = slot.ids[:keep], slot.logprobs[:keep]
+            slot.tokens = slot.tokens[: len(request.tokens) + keep - 1]
+            reason = "stop_string"
+        elif stopped:
+            reason = "stop"
+        elif len(slot.ids) >= request.limit:
+            reason = "length"
+        else:
+            return None
+        self.counters.sampled_tokens += len(slot.ids)
+        result = SampleResult(request.uid, tuple(slot.ids), tuple(slot.logprobs), reason)
+        slot.request, slot.ids, slot.logprobs = None, [], []
+        return result
+
+    def _in_order(self) -> list[int]:
+        """Taken slots by uid."""
+        return [self._by_uid[uid] for uid in sorted(self._by_uid)]
+
+    def _blocks(self, length: int) -> np.int32:
+        return np.int32(min(-(-length // self.config.read_block), self._capacity // self.config.read_block))

@@ -1,0 +1,104 @@
+"""A cached forward pass equals one forward pass over the whole row."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxsearchrl.config import LoraConfig
+from jaxsearchrl.errors import ConfigError
+from jaxsearchrl.models.architecture import Architecture, Rope
+from jaxsearchrl.models.decoder import build_model, forward, init_lora
+from jaxsearchrl.models.state import Packed, Slots, empty_cache
+
+ARCH = Architecture("llama", 61, 24, 2, 6, 2, 4, 32, 1e-5, True, False, False, False, 64, Rope())
+L = 48
+
+
+@pytest.fixture(scope="module")
+def weights():
+    """A model with non-zero LoRA."""
+    model = build_model(ARCH, LoraConfig(rank=3))
+    rng = np.random.default_rng(0)
+    base = {n: jnp.asarray(rng.normal(size=s.shape) * 0.3, s.dtype) for n, s in model.specs.items()}
+    lora = {n: v + jnp.asarray(rng.normal(size=v.shape) * 0.1, v.dtype) for n, v in init_lora(model, 0).items()}
+    return model, base, lora
+
+
+def whole(weights, tokens):
+    model, base, lora = weights
+    T = len(tokens)
+    state = Packed(jnp.arange(T)[None], jnp.ones((1, T), jnp.int32))
+    return forward(model, base, lora, jnp.asarray([tokens], jnp.int32), state)[0][0]
+
+
+def in_pieces(weights, tokens, cuts, *, slot=1, block=16):
+    """Extends slot by slot piece; pads each piece to 8 tokens."""
+    model, base, lora = weights
+    cache = empty_cache(ARCH.layers, 3, ARCH.kv_heads, L, ARCH.head_dim, jnp.float32)
+    out = []
+    for start, stop in zip([0, *cuts], [*cuts, len(tokens)], strict=True):
+        ids, at = np.zeros((1, 8), np.int32), np.full((1, 8), L, np.int32)
+        ids[0, : stop - start], at[0, : stop - start] = tokens[start:stop], np.arange(start, stop)
+        blocks = jnp.int32(-(-stop // block))
+        state = Slots(*cache, jnp.asarray([slot]), jnp.asarray(at), blocks, block=block, all_slots=False)
+        hidden, state = forward(model, base, lora, jnp.asarray(ids), state)
+        cache = (state.keys, state.values)
+        out.append(hidden[0, : stop - start])
+    return jnp.concatenate(out)
+
+
+@pytest.mark.parametrize("cuts", [[8, 16], [1, 9, 17], [3, 4, 11, 19], [7, 8, 16, 17]])
+def test_extending_in_pieces_is_one_forward(weights, cuts):
+    tokens = list(np.random.default_rng(1).integers(0, 61, 20))
+    chex.assert_trees_all_close(in_pieces(weights, tokens, cuts), whole(weights, tokens), atol=1e-5)
+
+
+def test_pieces_of_one_slot_may_share_a_pass(weights):
+    model, base, lora = weights
+    tokens = np.random.default_rng(2).integers(0, 61, 16)
+    cache = empty_cache(ARCH.layers, 3, ARCH.kv_heads, L, ARCH.head_dim, jnp.float32)
+    state = Slots(*cache, jnp.asarray([2, 2]), jnp.arange(16).reshape(2, 8), jnp.int32(1), block=16, all_slots=False)
+    hidden, _ = forward(model, base, lora, jnp.asarray(tokens.reshape(2, 8), jnp.int32), state)
+    chex.assert_trees_all_close(hidden.reshape(16, -1), whole(weights, tokens), atol=1e-5)
+
+
+def test_more_blocks_change_no_bit(weights):
+    model, base, lora = weights
+    cache = empty_cache(ARCH.layers, 1, ARCH.kv_heads, L, ARCH.head_dim, jnp.float32)
+    tokens = jnp.asarray([[5, 9, 2, 7]], jnp.int32)
+    run = jax.jit(
+        lambda blocks: forward(
+            model,
+            base,
+            lora,
+            tokens,
+            Slots(*cache, jnp.asarray([0]), jnp.arange(4)[None], blocks, block=4, all_slots=True),
+        )[0]
+    )
+    np.testing.assert_array_equal(run(jnp.int32(1)), run(jnp.int32(12)))
+
+
+def test_packed_rows_do_not_see_each_other(weights):
+    model, base, lora = weights
+    rng = np.random.default_rng(3)
+    first, second = list(rng.integers(0, 61, 7)), list(rng.integers(0, 61, 9))
+    state = Packed(jnp.asarray([[*range(7), *range(9), 0, 0]]), jnp.asarray([[1] * 7 + [2] * 9 + [0] * 2], jnp.int32))
+    hidden, _ = forward(model, base, lora, jnp.asarray([[*first, *second, 0, 0]], jnp.int32), state)
+    chex.assert_trees_all_close(hidden[0, :7], whole(weights, first), atol=1e-5)
+    chex.assert_trees_all_close(hidden[0, 7:16], whole(weights, second), atol=1e-5)
+    assert np.isfinite(hidden).all()
+
+
+def test_later_tokens_attend_to_observations(weights):
+    tokens = list(range(1, 12))
+    other = [*tokens[:4], 60, *tokens[5:]]
+    a, b = whole(weights, tokens), whole(weights, other)
+    np.testing.assert_array_equal(a[:4], b[:4])
+    assert (np.abs(np.asarray(a[5:] - b[5:])).max(-1) > 1e-4).all()
+
+
+def test_unknown_lora_modules_are_refused():
+    with pytest.raises(ConfigError, match=r"lora\.modules.*lm_head"):
+        build_model(ARCH, LoraConfig(modules=("q_proj", "lm_head")))

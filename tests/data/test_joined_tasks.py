@@ -1,6 +1,6 @@
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import pytest
 from hypothesis import given
@@ -88,10 +88,10 @@ def test_a_question_asked_of_two_passages_is_dropped_but_not_one_asked_twice_of_
 
 def test_near_copies_share_half_of_the_shorter_ones_runs():
     words = [f"w{n}" for n in range(30)]
-    short = words[:11]  # four runs of eight words
-    half = [*words[:9], "x1", "x2", "x3", "x4"]  # shares two of them
-    quarter = [*words[:8], "y1", "y2", "y3", "y4"]  # shares one
-    corpus = [Document(id, "", " ".join(text)) for id, text in (("a", short), ("b", half), ("c", quarter))]
+    short = words[:12]  # five runs of eight words
+    more = [*words[:10], "x1", "x2", "x3", "x4"]  # shares three of them
+    less = [*words[:9], "y1", "y2", "y3", "y4"]  # shares two
+    corpus = [Document(id, "", " ".join(text)) for id, text in (("a", short), ("b", more), ("c", less))]
     assert near_copies(corpus) == {"a": {"b"}, "b": {"a"}, "c": set()}
 
 
@@ -146,9 +146,15 @@ def test_questions_are_used_again_only_as_often_as_allowed_and_in_other_requests
     tasks = join_parts(parts, Split(1.0, 19, 2), seed=1)
     assert max(Counter(p for task in tasks for p in task).values()) == 2
     assert len({frozenset(task) for task in tasks}) == 19
+    together = Counter(pair for task in tasks for pair in combinations(sorted(p.text for p in task), 2))
+    assert sum(number > 1 for number in together.values()) < 6  # the second use is mixed anew
+    with pytest.raises(UserError, match="3 questions make only 3 of 4 tasks"):  # two pairs, and the one triple once
+        join_parts(parts[:3], Split(1.0, 4, 20), seed=1)
 
 
 def test_requests_keep_to_the_length_limit():
-    parts = [part(n, n, f"{n:03}".ljust(120, "x")) for n in range(40)] + [part(n, n, f"{n}?") for n in range(40, 60)]
-    tasks = join_parts(parts, Split(1.0, 12, 1), seed=1)
+    long = [part(n, n, f"{n:03}".ljust(120, "x")) for n in range(40)]
+    with pytest.raises(UserError, match="only 1 of 2"):  # two of them fit, three do not
+        join_parts(long, Split(1.0, 2, 1), seed=1)
+    tasks = join_parts([*long, *(part(n, n) for n in range(40, 60))], Split(1.0, 12, 1), seed=1)
     assert max(len("\n".join(p.text for p in task)) for task in tasks) <= joined_tasks.MAX_QUERY_CHARS

@@ -1,6 +1,7 @@
 """The local index: ranked search, grep and reading over one corpus, from one folder on disk."""
 
 import functools
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,9 +11,6 @@ from jaxsearchrl.errors import UserError
 from jaxsearchrl.search import build, grep, snippets, words
 from jaxsearchrl.search.contract import Document, Hit
 from jaxsearchrl.search.store import DocumentStore
-
-# Scores are compared as rounded: beyond this they depend on the order in which float32 numbers were summed.
-_SCORE_DECIMALS = 4
 
 
 def open_or_build(corpus_path: str | Path, index_dir: str | Path = "", *, snippet_chars: int = 220) -> "LocalIndex":
@@ -62,8 +60,6 @@ class LocalIndex:
         fewer documents share a word with the query; none when it has no words.
         """
         terms = words.query_terms(self._analyser, query)
-        if not terms:
-            return []
         hits = []
         for score, ordinal in self._ranked(words.any_of(self._schema, terms), self._clamp(k)):
             document = self._store.document(ordinal)
@@ -77,15 +73,13 @@ class LocalIndex:
         Exact over the whole corpus. Raises BadPattern.
         """
         compiled = grep.compile_pattern(pattern, case_sensitive)
-        hits: list[Hit] = []
-        for ordinal, position in grep.matches(self._store, self._blocks, compiled):
+        found = grep.matches(self._store, self._blocks, compiled)
+        hits = []
+        for ordinal, position in itertools.islice(found, self._clamp(k)):
             body = self._store.body(ordinal)
             match = len(body[:position].decode("utf-8", "replace"))
-            hits.append(
-                Hit(self._store.document(ordinal), 0.0, snippets.window(body.decode(), match, self._snippet_chars))
-            )
-            if len(hits) == self._clamp(k):
-                break
+            snippet = snippets.window(body.decode(), match, self._snippet_chars)
+            hits.append(Hit(self._store.document(ordinal), 0.0, snippet))
         return hits
 
     def read(self, document_id: str) -> Document | None:
@@ -113,10 +107,8 @@ class LocalIndex:
         limit = min(k + 1, self.size)
         while True:
             found = self._searcher.search(query, limit=limit, count=False).hits
-            scores = [round(score, _SCORE_DECIMALS) for score, _ in found]
-            if len(found) < limit or limit == self.size or scores[-1] < scores[k - 1]:
+            if len(found) < limit or limit == self.size or found[-1][0] < found[k - 1][0]:
                 break
             limit = min(2 * limit, self.size)
-        ordinals = [self._searcher.doc(address)["ordinal"][0] for _, address in found]
-        ranked = sorted(zip(scores, ordinals, strict=True), key=lambda hit: (-hit[0], hit[1]))
-        return ranked[:k]
+        ranked = [(score, self._searcher.doc(address)["ordinal"][0]) for score, address in found]
+        return sorted(ranked, key=lambda hit: (-hit[0], hit[1]))[:k]

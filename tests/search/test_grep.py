@@ -167,6 +167,10 @@ def test_a_pattern_is_searched_or_refused_with_a_reason(store, pattern):
     assert refusal
 
 
+def test_a_lone_surrogate_in_a_pattern_matches_nothing(make_index):
+    assert make_index(["plain", "?"]).grep("\ud800", 5) == []
+
+
 def test_a_pattern_that_would_backtrack_is_quick_in_linear_time(make_index):
     assert make_index(["a" * 50_000]).grep("(a+)+$b", 1) == []
 

@@ -5,11 +5,14 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import tantivy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from jaxsearchrl.search import build, words
 from jaxsearchrl.search.contract import Document
 from jaxsearchrl.search.index import open_or_build
+from jaxsearchrl.search.store import DocumentStore
 
 
 def _ids(hits):
@@ -77,6 +80,35 @@ def test_equal_scores_stand_in_corpus_order_for_every_k(make_index):
     assert everything == ["51", *[str(n) for n in range(1, 51)]]
     for k in (1, 2, 3, 10, 49, 50):
         assert _ids(index.search("same", k)) == everything[:k]
+
+
+def test_how_the_index_lies_on_disk_changes_no_answer(make_corpus, monkeypatch):
+    source = random.Random(5)
+    texts = [" ".join(source.choices("abcdef", k=3)) for _ in range(300)]
+    rows = [(str(n), text[0], text) for n, text in enumerate(texts)]
+
+    def write_in_pieces(folder):
+        """Three segments, each with every third document, from the last to the first."""
+        store = DocumentStore(folder)
+        (folder / "tantivy").mkdir()
+        index = tantivy.Index(words.schema(), path=str(folder / "tantivy"))
+        words.register(index)
+        writer = index.writer(num_threads=1)
+        for piece in range(3):
+            for ordinal in reversed(range(piece, len(store), 3)):
+                document = tantivy.Document(title=store.document(ordinal).title, text=store.document(ordinal).text)
+                document.add_unsigned("ordinal", ordinal)
+                writer.add_document(document)
+            writer.commit()
+        writer.wait_merging_threads()
+
+    straight = open_or_build(make_corpus(rows))
+    monkeypatch.setattr(build, "_write_terms", write_in_pieces)
+    pieces = open_or_build(make_corpus(rows, "again.jsonl"))
+    assert pieces._searcher.num_segments == 3
+    for query in ["a", "b c", "a b c d e f"]:
+        for k in (1, 7, 50, 300):
+            assert pieces.search(query, k) == straight.search(query, k)
 
 
 def test_k_is_held_within_one_and_the_size(make_index):

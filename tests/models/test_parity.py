@@ -1,0 +1,192 @@
+"""Our forward pass, adapters and gradients against transformers and PEFT, on tiny random checkpoints.
+
+The committed golden folders hold the same checkpoints with transformers' logits, so that the forward pass is checked
+where torch is not installed. `python tests/models/test_parity.py` writes them anew.
+"""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxsearchrl.config import LoraConfig
+from jaxsearchrl.models.architecture import Rope
+from jaxsearchrl.models.decoder import build_model, forward, head_of, load_base
+from jaxsearchrl.models.files import open_checkpoint
+from jaxsearchrl.models.peft_adapter import read_adapter, write_adapter
+from jaxsearchrl.models.state import Packed
+from jaxsearchrl.models.tiny import write_tiny_checkpoint
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+SIZES = {"vocab_size": 61, "d_model": 24, "heads": 3, "kv_heads": 1, "head_dim": 8, "mlp_dim": 40, "max_positions": 64}
+BIASES = {"qkv_bias": True, "o_bias": True}
+CASES = {
+    "llama_tied": ("llama", {"tied": True, "rope": Rope(theta=1e5)}),
+    "llama_untied": ("llama", {"tied": False, "norm_eps": 1e-3}),
+    "llama_linear_rope": ("llama", {"rope": Rope(kind="linear", factor=4.0, original_positions=64)}),
+    "llama_dynamic_rope": ("llama", {"rope": Rope(kind="dynamic", factor=2.0, original_positions=64)}),
+    "llama_llama3_rope": ("llama", {"rope": Rope(kind="llama3", factor=8.0, original_positions=16), "tied": False}),
+    "llama_yarn_rope": (
+        "llama",
+        {
+            "rope": Rope(
+                theta=100.0, kind="yarn", factor=4.0, original_positions=16, beta_fast=4.0, attention_factor=1.14
+            )
+        },
+    ),
+    "llama_biases": ("llama", {**BIASES, "mlp_bias": True, "heads": 4, "kv_heads": 2, "head_dim": 6}),
+    "qwen2_tied": ("qwen2", {"tied": True}),
+    "qwen2_untied": ("qwen2", {"tied": False, "rope": Rope(theta=1e6), "layers": 3}),
+}
+TOKENS = np.random.default_rng(7).integers(0, SIZES["vocab_size"], (2, 40))
+
+
+def write_case(folder, name):
+    family, overrides = CASES[name]
+    return write_tiny_checkpoint(folder, family, seed=3, **(SIZES | overrides))
+
+
+def load(folder, lora=None):
+    """The float32 model of a folder, by default without LoRA."""
+    checkpoint = open_checkpoint(folder)
+    model = build_model(checkpoint.architecture, lora or LoraConfig(rank=0))
+    return model, load_base(model, checkpoint)
+
+
+def logits_of(model, base, lora=None, tokens=TOKENS):
+    """[B, T, V]; jitted, as it is used."""
+
+    @jax.jit
+    def run(base, lora, tokens):
+        positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+        hidden, _ = forward(model, base, lora, tokens, Packed(positions, jnp.ones_like(tokens)))
+        return hidden @ head_of(base).T
+
+    return run(base, lora or {}, jnp.asarray(tokens))
+
+
+def to_tree(adapter):
+    """The adapter's flat form as the decoder's dictionary."""
+    return {f"{n}.lora_{x}": jnp.asarray(m) for n, pair in adapter.items() for x, m in zip("ab", pair, strict=True)}
+
+
+def to_flat(tree):
+    return {n.removesuffix(".lora_a"): (m, tree[n[:-1] + "b"]) for n, m in tree.items() if n.endswith(".lora_a")}
+
+
+def random_lora(model):
+    """Neither A nor B is zero."""
+    rng = np.random.default_rng(11)
+    return {n: jnp.asarray(rng.standard_normal(s) * 0.2, jnp.float32) for n, s in sorted(model.lora_shapes.items())}
+
+
+def reference(folder, torch):
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+def reference_logits(model, torch):
+    with torch.no_grad():
+        return model(torch.from_numpy(TOKENS)).logits.numpy()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logits_equal_the_golden_ones(name):
+    golden = np.load(GOLDEN / name / "logits.npz")
+    logits = logits_of(*load(GOLDEN / name), tokens=golden["tokens"])
+    assert golden["logits"].std() > 0.5
+    np.testing.assert_allclose(logits, golden["logits"], atol=1e-4)
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("name", CASES)
+def test_logits_equal_transformers(name, tmp_path, torch):
+    write_case(tmp_path, name)
+    np.testing.assert_allclose(
+        logits_of(*load(tmp_path)), reference_logits(reference(tmp_path, torch), torch), atol=1e-4
+    )
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize(
+    ("name", "modules"),
+    [
+        ("llama_tied", ("q_proj", "down_proj")),
+        ("llama_biases", LoraConfig().modules),
+        ("qwen2_untied", LoraConfig().modules),
+    ],
+    ids=["llama", "llama biases", "qwen2"],
+)
+def test_peft_loads_our_adapter_and_computes_our_logits(name, modules, tmp_path, torch):
+    peft = pytest.importorskip("peft")
+    arch = write_case(tmp_path / "base", name)
+    config = LoraConfig(rank=3, alpha=5.0, modules=modules)
+    model, base = load(tmp_path / "base", config)
+    lora = random_lora(model)
+    write_adapter(tmp_path / "adapter", arch, to_flat(lora), config, "base")
+    theirs = peft.PeftModel.from_pretrained(reference(tmp_path / "base", torch), tmp_path / "adapter")
+    ours = logits_of(model, base, lora)
+    assert float(jnp.abs(ours - logits_of(*load(tmp_path / "base"))).max()) > 0.1  # the adapter does something
+    np.testing.assert_allclose(ours, reference_logits(theirs, torch), atol=1e-4)
+
+
+@pytest.mark.parity
+def test_we_load_pefts_adapter_and_compute_its_logits(tmp_path, torch):
+    peft = pytest.importorskip("peft")
+    arch = write_case(tmp_path / "base", "qwen2_tied")
+    config = peft.LoraConfig(r=4, lora_alpha=6, target_modules=["k_proj", "o_proj", "gate_proj"], task_type="CAUSAL_LM")
+    theirs = peft.get_peft_model(reference(tmp_path / "base", torch), config).eval()
+    torch.manual_seed(0)
+    for name, parameter in theirs.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.2)
+    theirs.save_pretrained(tmp_path / "adapter")
+    adapter, lora_config = read_adapter(tmp_path / "adapter", arch)
+    assert (lora_config.rank, lora_config.alpha) == (4, 6.0)
+    assert set(lora_config.modules) == {"k_proj", "o_proj", "gate_proj"}
+    model, base = load(tmp_path / "base", lora_config)
+    np.testing.assert_allclose(logits_of(model, base, to_tree(adapter)), reference_logits(theirs, torch), atol=1e-4)
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("name", ["llama_llama3_rope", "qwen2_tied"])
+def test_lora_gradients_equal_torch_and_peft(name, tmp_path, torch):
+    peft = pytest.importorskip("peft")
+    arch = write_case(tmp_path / "base", name)
+    config = LoraConfig(rank=3, alpha=5.0)
+    model, base = load(tmp_path / "base", config)
+    lora = random_lora(model)
+    write_adapter(tmp_path / "adapter", arch, to_flat(lora), config, "base")
+
+    def loss(lora):
+        logprobs = jax.nn.log_softmax(logits_of(model, base, lora)[:, :-1])
+        return -jnp.take_along_axis(logprobs, jnp.asarray(TOKENS[:, 1:, None]), axis=-1).sum()
+
+    ours = to_flat(jax.grad(loss)(lora))
+    theirs = peft.PeftModel.from_pretrained(
+        reference(tmp_path / "base", torch), tmp_path / "adapter", is_trainable=True
+    )
+    logprobs = theirs(torch.from_numpy(TOKENS)).logits[:, :-1].log_softmax(-1)
+    (-logprobs.gather(-1, torch.from_numpy(TOKENS[:, 1:, None])).sum()).backward()
+    checked = 0
+    for parameter, value in theirs.named_parameters():
+        if ".lora_" in parameter:
+            linear, which = parameter.removeprefix("base_model.model.model.").split(".lora_")
+            gradient = value.grad.T.numpy()
+            distance = np.linalg.norm(ours[linear][which[0] == "B"] - gradient)
+            assert distance < 1e-3 * np.linalg.norm(gradient), parameter
+            checked += 1
+    assert checked == 2 * len(ours) == 2 * 7 * arch.layers
+
+
+if __name__ == "__main__":
+    import torch
+
+    torch.set_num_threads(1)
+    for case in CASES:
+        write_case(GOLDEN / case, case)
+        logits = reference_logits(reference(GOLDEN / case, torch), torch)
+        np.savez_compressed(GOLDEN / case / "logits.npz", tokens=TOKENS, logits=logits)

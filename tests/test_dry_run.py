@@ -1,6 +1,7 @@
 """Any experiment made tiny: what it writes is sound, and what it leaves alone stays."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -22,7 +23,8 @@ REQUIRED = ("model.path", "task.corpus", "task.train_tasks", "task.eval_tasks")
 
 
 def documents_of(config):
-    return {row["id"]: row for row in map(json.loads, open(config.task.corpus, encoding="utf-8"))}
+    lines = Path(config.task.corpus).read_text(encoding="utf-8").splitlines()
+    return {row["id"]: row for row in map(json.loads, lines)}
 
 
 def test_the_result_is_valid_and_keeps_the_other_settings(tmp_path):

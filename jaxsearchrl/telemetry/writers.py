@@ -36,6 +36,7 @@ class MetricWriters:
         self._workdir = Path(workdir)
         self._file = MetricsFile(workdir)
         self._last_step = 0
+        self._not_finite: set[str] = set()
         self._closers: dict[str, Close] = {}
         self._writes: dict[str, Write] = {}
         self._wanted: dict[str, Callable[[], tuple[Write, Close]]] = {}
@@ -64,9 +65,10 @@ class MetricWriters:
     def write(self, step: int, kind: str, metrics: Mapping[str, float]) -> int:
         """Writes one row everywhere; returns how many numbers were not finite (null in the file, absent elsewhere)."""
         not_finite = self._file.append(step, kind, metrics)
-        if not_finite:
-            names = [name for name, value in metrics.items() if not math.isfinite(value)]
-            _log.warning("step %d: %d %s metrics are not finite: %s", step, not_finite, kind, ", ".join(names))
+        broken = {f"{kind}/{name}" for name, value in metrics.items() if not math.isfinite(value)}
+        if new := sorted(broken - self._not_finite):
+            self._not_finite |= broken
+            _log.warning("from step %d on, these metrics are not finite: %s", step, ", ".join(new))
         finite = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
         for name in list(self._wanted):
             try:

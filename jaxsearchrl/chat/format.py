@@ -36,7 +36,7 @@ class ChatFormat(Protocol):
         ...
 
     def turn_ids(self, turn: AssistantTurn) -> list[int]:
-        """Ids that a policy would have sampled to say `turn`, the stop id included (scripted agents, supervised rows)."""
+        """Ids that a policy would have sampled to say `turn`, stop id included (scripted agents, supervised rows)."""
         ...
 
     def parse(self, ids: Sequence[int], *, stopped: bool) -> AssistantTurn:
@@ -45,4 +45,8 @@ class ChatFormat(Protocol):
 
     def count_tokens(self, text: str) -> int:
         """Number of tokens of a piece of text; the unit of observation budgets."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The exact text of any slice of ids, special tokens included; broken characters as U+FFFD."""
         ...

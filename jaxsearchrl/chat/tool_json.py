@@ -107,7 +107,7 @@ def _as_call(value: Any) -> ToolCall:
             raise ValueError(f'"{key}" is missing')
     for key in value:
         if key not in ("name", "arguments"):
-            raise ValueError(f'{json.dumps(key)} does not belong beside "name" and "arguments"')
+            raise ValueError(f'{json.dumps(key[:40])} does not belong beside "name" and "arguments"')
     name, arguments = value["name"], value["arguments"]
     if not isinstance(name, str):
         raise ValueError('"name" is not a string')
@@ -146,7 +146,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in pairs:
         if key in result:
-            raise ValueError(f"the key {json.dumps(key)} stands twice")
+            raise ValueError(f"the key {json.dumps(key[:40])} stands twice")
         result[key] = value
     return result
 

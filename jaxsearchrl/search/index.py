@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -37,17 +38,14 @@ class LocalIndex:
 
     def __init__(self, folder: str | Path, *, snippet_chars: int = 220):
         """Raises UserError when the folder is no index of this program's version."""
-        folder = Path(folder)
+        folder = Path(folder).absolute()
         self.fingerprint = build.read_manifest(folder).fingerprint
         try:
             self._store = DocumentStore(folder)
-            index = tantivy.Index.open(str(folder / "tantivy"))
+            self._searcher, self._schema = _open_terms(folder / "tantivy")
         except (OSError, ValueError, EOFError) as error:
             raise UserError(f"{folder} cannot be opened ({error}); delete the folder to rebuild it") from error
-        index.config_reader("manual")
         self.size = len(self._store)
-        self._schema = index.schema
-        self._searcher = index.searcher()
         self._analyser = words.analyser()
         self._term_of = functools.lru_cache(maxsize=100_000)(self._analyse_word)
         self._blocks = self._store.blocks(grep.BLOCK_BYTES)
@@ -112,3 +110,15 @@ class LocalIndex:
             limit = min(2 * limit, self.size)
         ranked = [(score, self._searcher.doc(address)["ordinal"][0]) for score, address in found]
         return sorted(ranked, key=lambda hit: (-hit[0], hit[1]))[:k]
+
+
+def _open_terms(folder: Path) -> tuple[tantivy.Searcher, tantivy.Schema]:
+    """Opens by links from a temporary folder: tantivy makes a lock file even to read, and ours may be read-only."""
+    with tempfile.TemporaryDirectory() as links:
+        for file in folder.iterdir():
+            if file.suffix != ".lock":
+                Path(links, file.name).symlink_to(file)
+        index = tantivy.Index.open(links)
+        index.config_reader("manual")
+        # The searcher has every file open; the links are needed no more.
+        return index.searcher(), index.schema

@@ -12,7 +12,7 @@ from jaxsearchrl.search.corpus_files import well_formed
 ANALYSER = "simple, at most 40 bytes, lowercase, ascii folding, English stemmer; title and text without positions"
 
 MAX_QUERY_TERMS = 64
-TITLE_BOOST = 1.0
+TITLE_BOOST = 2.0
 
 _TOKENIZER = "words"
 

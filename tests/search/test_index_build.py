@@ -6,6 +6,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import tantivy
 
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.search import build
@@ -183,13 +184,22 @@ def test_processes_that_build_at_once_all_search(tmp_path):
     assert "owl number 2999" in results[0][0]
 
 
-def test_a_reader_takes_no_writer_lock(make_corpus):
-    import tantivy
-
+def test_a_reader_writes_nothing_and_lives_beside_a_writer(make_corpus):
     path = make_corpus(_ROWS)
     index = open_or_build(path)
-    # A writer of the same folder can be opened while the reader lives, and the other way round.
-    writer = tantivy.Index.open(str(path.with_name("corpus.jsonl.index") / "tantivy")).writer()
-    again = open_or_build(path)
-    assert again.search("owl", 1) == index.search("owl", 1)
+    terms = path.with_name("corpus.jsonl.index") / "tantivy"
+    for lock in terms.glob(".*.lock"):
+        lock.unlink()
+    before = _snapshot(terms)
+    assert open_or_build(path).search("owl", 1) == index.search("owl", 1) != []
+    assert _snapshot(terms) == before
+    writer = tantivy.Index.open(str(terms)).writer()
+    assert open_or_build(path).search("owl", 1) == index.search("owl", 1)
     del writer
+
+
+def test_an_index_may_be_named_by_a_relative_path(make_corpus, monkeypatch):
+    path = make_corpus(_ROWS)
+    monkeypatch.chdir(path.parent)
+    assert open_or_build("corpus.jsonl", "made/here").size == 2
+    assert len(LocalIndex("made/here").search("owl", 2)) == 1

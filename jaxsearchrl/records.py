@@ -232,6 +232,13 @@ class RecordWriter:
             self._unfinished.unlink()
 
 
+def write_records(workdir: str | Path, split: str, step: int, records: Sequence[RolloutRecord]) -> None:
+    """All records of a split and step at once."""
+    with RecordWriter(workdir, split, step) as writer:
+        for record in records:
+            writer.append(record)
+
+
 def records_path(workdir: str | Path, split: str, step: int) -> Path:
     """Where the records of a split and step lie."""
     return Path(workdir) / "rollouts" / split / f"step_{step:06d}.jsonl.gz"

@@ -1,0 +1,36 @@
+"""SIGTERM (a preemption notice, a scheduler's stop) ends a run at the next safe point instead of anywhere."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class InterruptedRunError(Exception):
+    """The run was asked to stop; what it has is whole and can be saved."""
+
+
+class Interruption:
+    """`check()` raises InterruptedRunError once the process was asked to stop."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def check(self) -> None:
+        if self.asked:
+            raise InterruptedRunError
+
+
+@contextmanager
+def interruption() -> Iterator[Interruption]:
+    """Listens for SIGTERM within the block; a second SIGTERM acts at once."""
+    state = Interruption()
+
+    def ask(number: int, _: object) -> None:
+        state.asked = True
+        signal.signal(number, signal.SIG_DFL)
+
+    before = signal.signal(signal.SIGTERM, ask)
+    try:
+        yield state
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,125 @@
+"""The LoRA update: packed batches in, new adapter out.
+
+The forward and backward passes are driven from the host, a layer at a time: one compiled program serves every layer, the base
+weights stay the separate arrays that the sampler reads, and what is kept between the passes is one [B, T, D] array per layer (a
+layer's inside is computed again in the backward pass). One program over all layers was measured to need three times the memory on
+a CPU, where XLA's scheduler undoes rematerialisation, and half a minute to compile.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxsearchrl.learning.action_logprobs import action_logprobs
+from jaxsearchrl.learning.losses import LossStats, importance_sampling, supervised
+from jaxsearchrl.learning.optimizer import Optimizer, apply_update
+from jaxsearchrl.learning.packing import PackedBatch
+from jaxsearchrl.models.decoder import (
+    Model,
+    Weights,
+    embed,
+    final_norm,
+    head_of,
+    layer_forward,
+    layer_weights,
+)
+from jaxsearchrl.models.state import Packed
+
+Loss = Callable[[jax.Array, PackedBatch, jax.Array], tuple[jax.Array, LossStats]]
+"""logprobs [A], batch, denominator [] -> loss [] and what it saw."""
+
+
+def policy_loss(logprobs: jax.Array, batch: PackedBatch, denominator: jax.Array) -> tuple[jax.Array, LossStats]:
+    """Dr. GRPO by importance sampling: the ratio is against the sampling log-probs."""
+    return importance_sampling(logprobs, batch.old_logprobs, batch.advantages, batch.weights, denominator)
+
+
+def supervised_loss(logprobs: jax.Array, batch: PackedBatch, denominator: jax.Array) -> tuple[jax.Array, LossStats]:
+    """Cross-entropy of the action tokens (warm start)."""
+    return supervised(logprobs, batch.weights, denominator)
+
+
+class Learner:
+    """Gradients of a loss for one model. `base` is shared with the sampler, `temperature` is what it samples at."""
+
+    def __init__(self, model: Model, base: Weights, loss: Loss, *, vocab_size: int, temperature: float):
+        self._depth = model.arch.layers
+        self._base = [layer_weights(base, i) for i in range(self._depth)]
+        self._top = {name: value for name, value in base.items() if not name.startswith("layers.")}
+
+        def forward(base: Weights, lora: Weights, x: jax.Array, state: Packed) -> jax.Array:
+            return layer_forward(model, base, lora, x, state, 0)[0]
+
+        def backward(
+            base: Weights, lora: Weights, x: jax.Array, state: Packed, x_grad: jax.Array, grads: Weights
+        ) -> tuple[Weights, jax.Array]:
+            _, pull = jax.vjp(lambda lora, x: forward(base, lora, x, state), lora, x)
+            lora_grad, x_grad = pull(x_grad)
+            return jax.tree.map(jnp.add, grads, lora_grad), x_grad
+
+        def actions(top: Weights, x: jax.Array, batch: PackedBatch) -> tuple[jax.Array, jax.Array]:
+            hidden = x.reshape(-1, x.shape[-1])[batch.action_index]
+            return action_logprobs(
+                final_norm(model, top, hidden),
+                batch.targets,
+                head_of(top),
+                temperature=temperature,
+                vocab_size=vocab_size,
+                n_actions=batch.n_actions,
+            )
+
+        def head(top: Weights, x: jax.Array, batch: PackedBatch, denominator: jax.Array) -> tuple[jax.Array, LossStats]:
+            def of_hidden(x: jax.Array) -> tuple[jax.Array, LossStats]:
+                logprobs, entropy = actions(top, x, batch)
+                value, stats = loss(logprobs, batch, denominator)
+                more = {"loss": value * denominator, "entropy": entropy.sum()}
+                return value, LossStats({**stats.sums, **more}, stats.maxima)
+
+            return jax.grad(of_hidden, has_aux=True)(x)
+
+        self._embed = jax.jit(embed)
+        self._forward = jax.jit(forward)
+        self._backward = jax.jit(backward, donate_argnums=(4, 5))
+        self._head = jax.jit(head)
+        self._actions = jax.jit(actions)
+
+    def gradient(self, lora: Weights, batches: Sequence[PackedBatch], denominator: float) -> tuple[Weights, LossStats]:
+        """The sum of the batches' gradients, a tree like `lora`, and their statistics; at least one batch.
+
+        denominator: N · C, known before the first batch, so that the cut into batches cannot change the result.
+        """
+        layers = range(self._depth)
+        adapters = [layer_weights(lora, i) for i in layers]
+        grads = [jax.tree.map(jnp.zeros_like, adapter) for adapter in adapters]
+        stats: LossStats | None = None
+        for batch in batches:
+            state = Packed(jnp.asarray(batch.positions), jnp.asarray(batch.segments))
+            inputs, x = [], self._embed(self._top, batch.tokens)
+            for i in layers:
+                inputs.append(x)
+                x = self._forward(self._base[i], adapters[i], x, state)
+            x_grad, seen = self._head(self._top, x, batch, denominator)
+            for i in reversed(layers):
+                grads[i], x_grad = self._backward(self._base[i], adapters[i], inputs.pop(), state, x_grad, grads[i])
+            stats = seen if stats is None else stats.merged(seen)
+        assert stats is not None, "no batch"
+        return {f"layers.{i}.{name}": value for i in layers for name, value in grads[i].items()}, stats
+
+    def logprobs(self, lora: Weights, batch: PackedBatch) -> jax.Array:
+        """Log-probs [A] of a batch's actions, 0 on padding."""
+        state = Packed(jnp.asarray(batch.positions), jnp.asarray(batch.segments))
+        x = self._embed(self._top, batch.tokens)
+        for i in range(self._depth):
+            x = self._forward(self._base[i], layer_weights(lora, i), x, state)
+        return self._actions(self._top, x, batch)[0]
+
+
+def make_update(optimizer: Optimizer) -> Callable[[Weights, Any, Weights], tuple[Weights, Any, dict[str, jax.Array]]]:
+    """(grads, opt_state, lora) -> (lora, opt_state, statistics), jitted; the old state and adapter are given up."""
+
+    def update(grads: Weights, opt_state: Any, lora: Weights) -> tuple[Weights, Any, dict[str, jax.Array]]:
+        return apply_update(optimizer, grads, opt_state, lora)
+
+    return jax.jit(update, donate_argnums=(1, 2))

@@ -1,0 +1,44 @@
+"""A scripted agent's episode as a trajectory: what a policy would have sampled to play it, through the same buffers and masks."""
+
+import time
+
+from jaxsearchrl.chat.format import ChatFormat
+from jaxsearchrl.config import SamplingConfig
+from jaxsearchrl.messages import Message
+from jaxsearchrl.rollouts.loop import Rollout, answer_turn, turn_record
+from jaxsearchrl.rollouts.play import Agent
+from jaxsearchrl.rollouts.token_agent import TokenAgent
+from jaxsearchrl.sampling.contract import SampleResult
+from jaxsearchrl.tasks.environment import Environment
+
+
+def scripted_rollout(agent: Agent, environment: Environment, chat: ChatFormat, config: SamplingConfig) -> Rollout:
+    """Plays to the end, or until the trajectory would outgrow `sampling.capacity` (stop reason "context").
+
+    The turns' tokens have action mask 1, as sampled ones, and log-prob 0: nothing sampled them, so they serve supervised rows only.
+    """
+    started = time.monotonic()
+    tokens = TokenAgent(0, chat, config.capacity, config.max_turn_tokens, temperature=1.0)
+    rollout = Rollout(tokens.trajectory)
+    messages = environment.reset()
+    room = tokens.begin(messages, environment.tools)
+    done = False
+    while room and not done:
+        turn = agent.act(messages)
+        ids = chat.turn_ids(turn)
+        if len(tokens.trajectory) + len(ids) > config.capacity:
+            room = False
+            break
+        tokens.receive(SampleResult(0, tuple(ids), (0.0,) * len(ids), "stop"))
+        answer = answer_turn(environment, turn, retry_seconds=())
+        if answer.failed:
+            rollout.errors, rollout.stop_reason = answer.errors, "infrastructure"
+            return rollout
+        rollout.turns.append(turn_record(turn, tokens.trajectory.spans[-1], answer, 0.0))
+        messages = [*messages, Message("assistant", turn.text, turn=turn), *answer.messages]
+        done = answer.done
+        room = done or tokens.observe(answer.messages)
+    rollout.stop_reason = environment.stop_reason if done else "context"
+    rollout.score = environment.score()
+    rollout.seconds = time.monotonic() - started
+    return rollout

@@ -1,0 +1,351 @@
+"""The loop: sample groups of rollouts, remove the group's mean, update the adapter; evaluate, record and save on the way.
+
+A step is a pure function of the configuration, the adapter, the optimizer's state and the step's number: tasks, random streams and
+schedules follow from the number. So resuming is running the same command, and the result is that of a run that never stopped.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from jaxsearchrl.checkpoint import Checkpoints
+from jaxsearchrl.config import Config
+from jaxsearchrl.config_checks import check_resume
+from jaxsearchrl.config_tree import from_json, to_json
+from jaxsearchrl.errors import UserError
+from jaxsearchrl.evaluation.evaluate import summarise
+from jaxsearchrl.evaluation.report import write_report
+from jaxsearchrl.experiment import Experiment, load_experiment
+from jaxsearchrl.interruption import InterruptedRunError, Interruption, interruption
+from jaxsearchrl.learning.advantages import GroupAdvantages, group_advantages, shuffled
+from jaxsearchrl.learning.learner import Learner, make_update, policy_loss
+from jaxsearchrl.learning.optimizer import make_optimizer
+from jaxsearchrl.learning.packing import pack, row_from
+from jaxsearchrl.models.decoder import Weights, init_lora
+from jaxsearchrl.records import write_records
+from jaxsearchrl.rollouts.collect import collect, to_records
+from jaxsearchrl.rollouts.loop import Rollout
+from jaxsearchrl.run_folder import RunFolder
+from jaxsearchrl.sampling.engine import Engine
+from jaxsearchrl.seeds import seed_of, task_order
+from jaxsearchrl.tasks.curated.data import Task
+from jaxsearchrl.telemetry.alarms import alarms
+from jaxsearchrl.telemetry.compilations import compilations
+from jaxsearchrl.telemetry.metrics import rollout_metrics
+from jaxsearchrl.telemetry.plots import write_plots
+from jaxsearchrl.telemetry.progress import Progress
+from jaxsearchrl.telemetry.writers import MetricWriters
+from jaxsearchrl.warm_start import examples, warm_start
+
+
+@dataclass
+class Run:
+    """A run at work: its parts, and the state that steps replace. `step` counts the updates that were tried."""
+
+    config: Config
+    experiment: Experiment
+    engine: Engine
+    learner: Learner
+    update: Any
+    folder: RunFolder
+    checkpoints: Checkpoints
+    writers: MetricWriters
+    progress: Progress
+    interruption: Interruption
+    lora: Weights
+    opt_state: Any
+    step: int = 0
+    metric: float | None = None  # of the last evaluation: what "best" means
+
+
+def train(config: Config, workdir: str) -> None:
+    """Trains to the configured end, going on from the newest checkpoint in `workdir` if there is one."""
+    with ExitStack() as stack:
+        run = _open(config, workdir, stack)
+        try:
+            total = _total_steps(run)
+            if run.step == 0 and not run.checkpoints.steps():
+                _start(run)
+            while run.step < total:
+                with run.progress.step(run.step + 1, total):
+                    _step(run)
+                    last = run.step == total
+                    if config.eval.every and (run.step % config.eval.every == 0 or last):
+                        _evaluate(run)
+                    if run.step % config.checkpoint.every == 0 or last:
+                        _save(run)
+            _finish(run)
+        except InterruptedRunError:
+            if run.step not in run.checkpoints.steps():
+                _save(run)
+            run.progress.note(f"stopped on request after step {run.step}; the same command goes on from there")
+
+
+def sft(config: Config, workdir: str) -> None:
+    """The supervised warm start alone, saved as step 0; `train` in the same folder goes on from it."""
+    if not config.warm_start.trajectories:
+        raise UserError("warm_start.trajectories is 0: say how many trajectories --mode=sft should imitate")
+    with ExitStack() as stack:
+        run = _open(config, workdir, stack)
+        if run.checkpoints.steps():
+            raise UserError(f"{run.folder.path} has been warm-started already; choose another --workdir")
+        _start(run)
+        run.progress.note(f"the adapter is in {run.folder.adapters}")
+
+
+def evaluate(config: Config, workdir: str) -> None:
+    """Evaluates the newest checkpoint in `workdir`, or the base model in an empty one."""
+    with ExitStack() as stack:
+        run = _open(config, workdir, stack)
+        _evaluate(run)
+
+
+# -------------------------------------------------------------------------------------------------------------- one step
+
+
+def _step(run: Run) -> None:
+    """One update: rollouts, advantages, gradient, new adapter. Only the last line changes the run's state."""
+    config, experiment = run.config, run.experiment
+    before = compilations()
+    groups, tries = config.train.groups_per_step, config.train.group_size
+    places = task_order(len(experiment.train_tasks), config.train.seed, run.step * groups, (run.step + 1) * groups)
+    tasks = [experiment.train_tasks[place] for place in places]
+    rollouts = _rollouts(run, tasks, tries, "train", config.sampling.temperature)
+    advantages = group_advantages(
+        [r.score.reward if r.score else 0.0 for r in rollouts],
+        [index // tries for index in range(len(rollouts))],
+        [r.score is not None for r in rollouts],
+    )
+    if config.learning.shuffle_advantages:
+        advantages = shuffled(advantages, seed_of(config.train.seed, "shuffled advantages", run.step))
+    step = run.step + 1
+    about = {"run": config.name, "split": "train", "step": step}
+    records = to_records(rollouts, tasks, tries, advantages=advantages.advantages, **about)
+    write_records(run.folder.path, "train", step, records)
+    metrics = rollout_metrics(records, tries)
+    failed = metrics["infrastructure/failed_share"]
+    if failed > config.train.max_infrastructure_share:
+        errors = sorted({error for rollout in rollouts for error in rollout.errors})[:3]
+        raise UserError(
+            f"step {step}: the infrastructure failed {failed:.0%} of the episodes, more than "
+            f"train.max_infrastructure_share allows; {'; '.join(errors)}"
+        )
+    run.interruption.check()
+    with run.progress.phase("update"):
+        lora, opt_state, learned = _learn(run, rollouts, advantages)
+    run.lora, run.opt_state, run.step = lora, opt_state, step
+    seconds = {f"seconds/{name}": value for name, value in run.progress.seconds.items()}
+    sampled = sum(rollout.trajectory.action_tokens for rollout in rollouts)
+    speed = {
+        "speed/sampled_per_second": sampled / max(run.progress.seconds["rollouts"], 1e-9),
+        "speed/trained_per_second": learned.pop("packed_tokens") / max(run.progress.seconds["update"], 1e-9),
+        "compilations": float(compilations() - before),
+    }
+    metrics |= learned | seconds | speed
+    run.writers.write(step, "train", metrics)
+    run.progress.note(
+        f"reward {metrics.get('reward', float('nan')):.3f}  precision {metrics.get('score/precision', 0):.2f}  "
+        f"recall {metrics.get('score/recall', 0):.2f}  empty {metrics.get('rate/empty', 1):.0%}  "
+        f"no signal {metrics.get('groups/no_signal', 1):.0%}  gap {learned.get('learn/logprob_gap', 0):.1e}"
+    )
+    for line in alarms(metrics):
+        run.progress.note(f"alarm: {line}")
+    if config.telemetry.plots:
+        write_plots(run.folder.path)
+
+
+def _rollouts(
+    run: Run, tasks: Sequence[Task], tries: int, part: str, temperature: float, step: int = -1
+) -> list[Rollout]:
+    """Plays with the current adapter, on a random stream of its own."""
+    run.engine.renew(run.lora, seed_of(run.config.train.seed, part, run.step if step < 0 else step))
+    with run.progress.phase("rollouts" if part == "train" else part, total=len(tasks) * tries) as advance:
+
+        def count() -> None:
+            advance()
+            run.interruption.check()
+
+        experiment = run.experiment
+        return collect(
+            tasks,
+            tries,
+            experiment.environment,
+            run.engine,
+            experiment.chat,
+            run.config.sampling,
+            temperature=temperature,
+            advance=count,
+        )
+
+
+def _learn(run: Run, rollouts: Sequence[Rollout], advantages: GroupAdvantages) -> tuple[Weights, Any, dict[str, float]]:
+    """The new adapter and optimizer state. Without signal both stay as they are, and the skip is counted."""
+    config = run.config.learning
+    rows = [
+        row_from(uid, rollout.trajectory, advantages.advantages[uid])
+        for uid, rollout in enumerate(rollouts)
+        if advantages.valid[uid]
+    ]
+    packing = pack(rows, pack_rows=config.pack_rows, pack_tokens=config.pack_tokens)
+    counts = {
+        "learn/rows": float(packing.packed),
+        "learn/rows_without_signal": float(packing.zero_advantage),
+        "learn/rows_without_actions": float(packing.without_actions),
+        "packed_tokens": float(sum(int((batch.segments > 0).sum()) for batch in packing.batches)),
+    }
+    if not packing.batches:
+        return run.lora, run.opt_state, counts | {"learn/skipped": 1.0}
+    denominator = advantages.count * config.loss_constant
+    grads, stats = run.learner.gradient(run.lora, packing.batches, denominator)
+    loss = float(stats.sums["loss"]) / denominator
+    means = stats.means()
+    lora, opt_state, done = run.update(grads, run.opt_state, run.lora)
+    learned = {
+        "learn/skipped": 1.0 - float(done["updated"]),
+        "learn/loss": loss,
+        "learn/grad_norm": float(done["grad_norm"]),
+        "learn/learning_rate": float(done["learning_rate"]),
+        "learn/ratio": means["ratio"],
+        "learn/logprob_gap": means["gap"],
+        "learn/logprob_gap_max": means["max_gap"],
+        "learn/entropy": means["entropy"],
+        "learn/action_tokens": means["tokens"],
+    }
+    return lora, opt_state, counts | learned
+
+
+# ------------------------------------------------------------------------------------------------------- around the steps
+
+
+def _open(config: Config, workdir: str, stack: ExitStack) -> Run:
+    """Takes the run folder, loads what the configuration names, compiles, restores the newest checkpoint."""
+    progress = Progress()
+    folder = stack.enter_context(RunFolder(workdir))
+    stored = folder.read_config()
+    if stored is not None:
+        where = str(folder.path / "config.json")
+        check_resume(from_json(Config, stored, where), config, where)
+    folder.write_config(to_json(config))
+    experiment = load_experiment(config, progress)
+    lora = init_lora(experiment.model, seed_of(config.train.seed, "lora"))
+    optimizer = make_optimizer(config.learning, config.train.steps)
+    with progress.phase("compiling the sampler"):
+        engine = Engine(
+            experiment.model,
+            experiment.base,
+            lora,
+            config.sampling,
+            stop_ids=experiment.chat.stop_ids,
+            vocab_size=experiment.vocab_size,
+            seed=0,
+        )
+    run = Run(
+        config=config,
+        experiment=experiment,
+        engine=engine,
+        learner=Learner(
+            experiment.model,
+            experiment.base,
+            policy_loss,
+            vocab_size=experiment.vocab_size,
+            temperature=config.sampling.temperature,
+        ),
+        update=make_update(optimizer),
+        folder=folder,
+        checkpoints=stack.enter_context(
+            Checkpoints(folder.checkpoints, config.checkpoint.keep_last, config.checkpoint.keep_best)
+        ),
+        writers=stack.enter_context(MetricWriters(folder.path, config.telemetry)),
+        progress=progress,
+        interruption=stack.enter_context(interruption()),
+        lora=lora,
+        opt_state=optimizer.init(lora),
+    )
+    _restore(run)
+    return run
+
+
+def _restore(run: Run) -> None:
+    restored = run.checkpoints.restore_latest({"lora": run.lora, "opt_state": run.opt_state})
+    if restored is None:
+        run.writers.truncate_after(-1)
+        return
+    step, state, host = restored
+    for name, now in _fingerprints(run).items():
+        if host[name] != now:
+            raise UserError(
+                f"{run.folder.path}: the {name} is not the one that this run started with ({now[:12]}, was "
+                f"{host[name][:12]}); restore it, or choose another --workdir"
+            )
+    run.lora, run.opt_state, run.step, run.metric = state["lora"], state["opt_state"], step, host["metric"]
+    run.writers.truncate_after(step)
+    run.progress.note(f"going on after step {step}, from {run.checkpoints.folder / str(step)}")
+
+
+def _save(run: Run) -> None:
+    host = {"step": run.step, "metric": run.metric, **_fingerprints(run)}
+    with run.progress.phase("checkpoint"):
+        run.experiment.export_adapter(run.folder.adapters / f"step_{run.step:06d}", run.lora)
+        run.checkpoints.save(run.step, {"lora": run.lora, "opt_state": run.opt_state}, host, run.metric)
+
+
+def _fingerprints(run: Run) -> dict[str, str]:
+    """What a run must find unchanged when it goes on."""
+    experiment = run.experiment
+    return {
+        "base": experiment.base_fingerprint,
+        "corpus": experiment.index.fingerprint,
+        "training tasks": experiment.tasks_fingerprint,
+    }
+
+
+def _start(run: Run) -> None:
+    """Step 0: the warm start, an evaluation of where RL begins, and the first checkpoint."""
+    if run.config.warm_start.trajectories:
+        with run.progress.phase("trajectories to imitate"):
+            records = examples(run.experiment)
+        write_records(run.folder.path, "warm_start", 0, records)
+        write = lambda number, metrics: run.writers.write(0, f"warm_start/{number}", metrics)  # noqa: E731
+        run.lora = warm_start(run.experiment, run.lora, records, run.progress, write)
+    if run.config.eval.every:
+        _evaluate(run)
+    _save(run)
+
+
+def _evaluate(run: Run) -> None:
+    """Greedy and sampled tries on the evaluation tasks. The random stream is the same each time: runs differ by policy only."""
+    settings, tasks = run.config.eval, run.experiment.eval_tasks
+    for split, tries, temperature in (("eval", settings.tries, settings.temperature), ("eval_greedy", 1, 0.0)):
+        if split == "eval_greedy" and not settings.greedy:
+            continue
+        rollouts = _rollouts(run, tasks, tries, split, temperature, step=0)
+        records = to_records(rollouts, tasks, tries, run=run.config.name, split=split, step=run.step)
+        write_records(run.folder.path, split, run.step, records)
+        metrics = summarise(records, tries)
+        run.writers.write(run.step, split, metrics)
+        if split == "eval":
+            run.metric = metrics.get("score/f_beta")
+        run.progress.note(
+            f"{split} after step {run.step}: F-beta {metrics.get('score/f_beta', float('nan')):.3f}  "
+            f"precision {metrics.get('score/precision', float('nan')):.3f}  recall {metrics.get('score/recall', float('nan')):.3f}  "
+            f"({len(tasks)} tasks x {tries})"
+        )
+
+
+def _finish(run: Run) -> None:
+    if run.config.telemetry.plots:
+        write_plots(run.folder.path)
+    with run.progress.phase("report"):
+        report = write_report(run.folder.path, run.experiment, run.step)
+    run.progress.note(report)
+
+
+def _total_steps(run: Run) -> int:
+    """Steps until `train.steps`, or until `train.epochs` passes over the tasks if that is sooner."""
+    train, tasks = run.config.train, len(run.experiment.train_tasks)
+    if tasks < train.groups_per_step:
+        raise UserError(
+            f"task.train_tasks has {tasks} tasks, fewer than train.groups_per_step = {train.groups_per_step}"
+        )
+    return min(train.steps, train.epochs * tasks // train.groups_per_step)

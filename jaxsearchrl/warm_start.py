@@ -1,0 +1,98 @@
+"""The supervised warm start: LoRA cross-entropy on recorded or scripted trajectories, for a model that never calls a tool.
+
+The scripted rule never looks at gold documents, so what it teaches is the use of the tools, not the answers.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from jaxsearchrl.errors import UserError
+from jaxsearchrl.experiment import Experiment
+from jaxsearchrl.learning.learner import Learner, make_update, supervised_loss
+from jaxsearchrl.learning.optimizer import make_optimizer
+from jaxsearchrl.learning.packing import TrainRow, pack, row_from
+from jaxsearchrl.models.decoder import Weights
+from jaxsearchrl.records import RolloutRecord, read_file
+from jaxsearchrl.rollouts.collect import to_records
+from jaxsearchrl.rollouts.scripted import scripted_rollout
+from jaxsearchrl.seeds import seed_of, task_order
+from jaxsearchrl.tasks.curated.rule import RuleAgent
+from jaxsearchrl.telemetry.progress import Progress
+
+
+def examples(experiment: Experiment) -> list[RolloutRecord]:
+    """The trajectories to imitate: those of `warm_start.records`, or the task's rule played on training tasks."""
+    config = experiment.config
+    if config.warm_start.records:
+        return read_file(config.warm_start.records)[: config.warm_start.trajectories]
+    count = min(config.warm_start.trajectories, len(experiment.train_tasks))
+    seed = seed_of(config.train.seed, "warm start")
+    tasks = [experiment.train_tasks[i] for i in task_order(len(experiment.train_tasks), seed, 0, count)]
+    rollouts = [
+        scripted_rollout(RuleAgent(), experiment.environment(task), experiment.chat, config.sampling) for task in tasks
+    ]
+    return to_records(rollouts, tasks, 1, run=config.name, split="warm_start", step=0)
+
+
+def warm_start(
+    experiment: Experiment,
+    lora: Weights,
+    records: Sequence[RolloutRecord],
+    progress: Progress,
+    write: Callable[[int, dict[str, float]], None],
+) -> Weights:
+    """The adapter after `warm_start.epochs` passes over the records; `lora` is given up. write: called with each update's metrics.
+
+    The loss of an update is the mean over its action tokens. The optimizer starts anew, and so does RL's afterwards.
+    """
+    config = experiment.config
+    warm = config.warm_start
+    rows = [row_from(i, record.trajectory(), 1.0) for i, record in enumerate(records) if not record.failed]
+    rows = [row for row in rows if row.action_tokens]
+    if not rows:
+        raise UserError("the warm start has no trajectory with a turn: see warm_start.records, or the task's rule")
+    updates = warm.epochs * -(-len(rows) // warm.rows_per_step)
+    settings = replace(
+        config.learning,
+        learning_rate=warm.learning_rate,
+        schedule="linear",
+        warmup_steps=min(3, updates),
+        loss_constant=1.0,
+        max_grad_norm=1.0,
+    )
+    optimizer = make_optimizer(settings, updates)
+    update, opt_state = make_update(optimizer), optimizer.init(lora)
+    learner = Learner(
+        experiment.model, experiment.base, supervised_loss, vocab_size=experiment.vocab_size, temperature=1.0
+    )
+    with progress.phase(f"warm start on {len(rows)} trajectories, update", total=updates) as advance:
+        for number, batch in enumerate(_batches(rows, warm.epochs, warm.rows_per_step, config.train.seed), start=1):
+            packed = pack(
+                batch, pack_rows=config.learning.pack_rows, pack_tokens=config.learning.pack_tokens, skip_zero=False
+            )
+            actions = sum(row.action_tokens for row in batch)
+            grads, stats = learner.gradient(lora, packed.batches, actions)
+            lora, opt_state, done = update(grads, opt_state, lora)
+            means = stats.means()
+            write(
+                number,
+                {
+                    "nats_per_token": -means["logprob"],
+                    "tokens": means["tokens"],
+                    "grad_norm": float(done["grad_norm"]),
+                    "learning_rate": float(done["learning_rate"]),
+                },
+            )
+            advance()
+    return lora
+
+
+def _batches(rows: Sequence[TrainRow], epochs: int, size: int, seed: int) -> list[list[TrainRow]]:
+    """Each epoch's rows in a seeded order, `size` to an update; the last of an epoch may be smaller."""
+    batches = []
+    for epoch in range(epochs):
+        order = np.random.default_rng(seed_of(seed, "warm start order", epoch)).permutation(len(rows))
+        batches += [[rows[i] for i in order[first : first + size]] for first in range(0, len(rows), size)]
+    return batches

@@ -66,7 +66,7 @@ def test_half_precision_is_read_as_stored(folder, dtype):
 @pytest.mark.parametrize("name", ["model.norm.weight", "model.layers.0.mlp.up_proj.weight"])
 def test_the_fingerprint_sees_a_changed_tensor_and_a_changed_config(folder, name):
     before = open_checkpoint(folder).fingerprint
-    rewrite(folder, lambda tensors: tensors[name].__imul__(np.float32(1.01)))
+    rewrite(folder, lambda tensors: tensors[name][5:].__imul__(np.float32(1.01)))  # any part of a vector counts
     changed = open_checkpoint(folder).fingerprint
     configure(folder, rms_norm_eps=1e-6)
     assert len({before, changed, open_checkpoint(folder).fingerprint}) == 3

@@ -22,20 +22,14 @@ from jaxsearchrl.models.tiny import write_tiny_checkpoint
 GOLDEN = Path(__file__).parents[1] / "golden"
 SIZES = {"vocab_size": 61, "d_model": 24, "heads": 3, "kv_heads": 1, "head_dim": 8, "mlp_dim": 40, "max_positions": 64}
 BIASES = {"qkv_bias": True, "o_bias": True}
+YARN = Rope(100.0, "yarn", 4.0, original_positions=32, beta_fast=1.5, beta_slow=0.5, attention_factor=1.14)
 CASES = {
     "llama_tied": ("llama", {"tied": True, "rope": Rope(theta=1e5)}),
     "llama_untied": ("llama", {"tied": False, "norm_eps": 1e-3}),
     "llama_linear_rope": ("llama", {"rope": Rope(kind="linear", factor=4.0, original_positions=64)}),
     "llama_dynamic_rope": ("llama", {"rope": Rope(kind="dynamic", factor=2.0, original_positions=64)}),
     "llama_llama3_rope": ("llama", {"rope": Rope(kind="llama3", factor=8.0, original_positions=16), "tied": False}),
-    "llama_yarn_rope": (
-        "llama",
-        {
-            "rope": Rope(
-                theta=100.0, kind="yarn", factor=4.0, original_positions=16, beta_fast=4.0, attention_factor=1.14
-            )
-        },
-    ),
+    "llama_yarn_rope": ("llama", {"rope": YARN}),
     "llama_biases": ("llama", {**BIASES, "mlp_bias": True, "heads": 4, "kv_heads": 2, "head_dim": 6}),
     "qwen2_tied": ("qwen2", {"tied": True}),
     "qwen2_untied": ("qwen2", {"tied": False, "rope": Rope(theta=1e6), "layers": 3}),

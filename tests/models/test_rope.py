@@ -44,6 +44,15 @@ def test_hand_worked_llama3():
     np.testing.assert_allclose(frequencies(rope, 8)[0], expected, rtol=1e-5)
 
 
+def test_hand_worked_yarn():
+    # Dimension 8·ln(32 / 2π·r) / (2·ln 100) turns r times in 32 positions: 1.06 for r = 1.5, 2.02 for r = 0.5.
+    # So the ramp goes from dimension 1, still kept, to dimension 3, divided by 4; dimension 2 is half and half.
+    rope = Rope(100.0, "yarn", 4.0, original_positions=32, beta_fast=1.5, beta_slow=0.5, attention_factor=1.14)
+    inv_freq, scale = frequencies(rope, 8)
+    np.testing.assert_allclose(inv_freq, [1, 0.316228, 0.1 * (0.5 + 0.125), 0.0316228 / 4], rtol=1e-5)
+    assert scale == 1.14
+
+
 def test_dynamic_is_default_within_the_context():
     np.testing.assert_array_equal(frequencies(ROPES["dynamic"])[0], frequencies(Rope())[0])
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from jaxsearchrl.learning.action_logprobs import action_logprobs
+from jaxsearchrl.sampling.choose import choose
 
 A, D, V = 21, 16, 50
 
@@ -79,6 +80,14 @@ def test_ids_above_the_tokenizer_have_no_probability():
         strict=True,
     ):
         np.testing.assert_allclose(value, loud_value, rtol=1e-6)
+
+
+def test_the_sampler_and_the_learner_mean_the_same_by_a_logprob():
+    hidden, _, head, _ = example()
+    for temperature in (0.7, 1.0):
+        ids, sampled = choose(hidden @ head.T, jnp.linspace(0.02, 0.98, A), jnp.full(A, temperature), 43)
+        scored, _ = action_logprobs(hidden, ids, head, temperature=temperature, vocab_size=43, n_actions=A)
+        np.testing.assert_allclose(scored, sampled, atol=1e-5)
 
 
 def test_extreme_logits_have_finite_gradients():

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from absl import app, flags
+from absl import app, flags, logging
 
 from jaxsearchrl.config import Config
 from jaxsearchrl.config_checks import validate
@@ -71,6 +71,7 @@ def _experiment(overrides: Sequence[Override]) -> tuple[Config, str]:
 def run(argv: list[str] | None = None) -> None:
     """The command line: a fault of its user is printed without a traceback, with exit status 2."""
     overrides: list[Override] = []
+    logging.set_verbosity(logging.WARNING)  # Orbax tells every detail; --verbosity=0 shows it
     try:
         app.run(lambda _: main(overrides), argv=argv, flags_parser=lambda words: parse_flags(words, overrides))
     except UserError as error:

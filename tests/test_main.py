@@ -116,3 +116,18 @@ def test_each_mode_asks_for_the_files_it_needs(folder, no_jax):
     never = ("--config.eval.every=0", "--config.checkpoint.keep_best=0")
     result = jaxsearchrl(f"--config={EXAMPLE}", no_eval, *never, "--mode=check", cwd=folder, before=no_jax)
     assert result.returncode == 0, result.stderr
+
+
+def test_a_dry_run_of_the_example_trains_resumes_and_tells_only_what_matters(tmp_path):
+    command = (f"--config={EXAMPLE}", "--dry_run", "--workdir=run")
+    first = jaxsearchrl(*command, cwd=tmp_path, JAX_PLATFORMS="cpu")
+    assert first.returncode == 0, first.stderr
+    assert "step 2/2" in first.stdout + first.stderr
+    assert "checkpoint_manager.py" not in first.stderr  # a line per phase, no flood
+    metrics = (tmp_path / "run" / "metrics.jsonl").read_text()
+    again = jaxsearchrl(*command, cwd=tmp_path, JAX_PLATFORMS="cpu")
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "run" / "metrics.jsonl").read_text() == metrics  # the run is complete: nothing to add
+    other = jaxsearchrl(*command, "--config.learning.learning_rate=0.5", cwd=tmp_path, JAX_PLATFORMS="cpu")
+    assert other.returncode == 2
+    assert "learning.learning_rate: the run has 0.0001, this command 0.5" in other.stderr

@@ -68,7 +68,8 @@ def load_experiment(config: Config, progress: Progress) -> Experiment:
         arch = checkpoint.architecture
         if config.sampling.capacity > arch.max_positions:
             raise ConfigError(
-                f"sampling.capacity = {config.sampling.capacity}: the model's context has {arch.max_positions} positions"
+                f"sampling.capacity = {config.sampling.capacity}: "
+                f"the model's context has {arch.max_positions} positions"
             )
         model = build_model(arch, config.lora, jnp.dtype(config.model.weights_dtype))
         expected = {spec.hf_name: spec.shape[::-1] if spec.transposed else spec.shape for spec in model.specs.values()}

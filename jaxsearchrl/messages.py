@@ -47,7 +47,7 @@ class AssistantTurn:
 
 @dataclass(frozen=True)
 class Message:
-    """A message of the conversation. `name` is the tool's name when the role is "tool"; `turn` is set for "assistant"."""
+    """A message of the conversation. `name` is the tool's name when the role is "tool"; "assistant" has a `turn`."""
 
     role: Role
     content: str = ""

@@ -25,8 +25,8 @@ class Span:
 class Trajectory:
     """`tokens`, `action_mask` and `sample_logprobs` always have one length, T.
 
-    action_mask is 1 exactly on sampled ids. sample_logprobs holds, on sampled ids, the log-prob (nats, float32) under the
-    distribution that was sampled from, and 0.0 elsewhere.
+    action_mask is 1 exactly on sampled ids. sample_logprobs holds, on sampled ids, the log-prob (nats, float32) under
+    the distribution that was sampled from, and 0.0 elsewhere.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Trajectory:
         self._grow("prompt", ids, [0.0] * len(ids), 0)
 
     def append_sampled(self, ids: Sequence[int], logprobs: Sequence[float]) -> None:
-        """Adds what the policy sampled, the stop token included. Raises ValueError on unequal lengths or non-finite log-probs."""
+        """Adds what was sampled, the stop token included. Raises ValueError on unequal lengths or non-finite numbers."""
         if len(ids) != len(logprobs):
             raise ValueError(f"{len(ids)} sampled ids but {len(logprobs)} log-probs")
         if not all(math.isfinite(p) for p in logprobs):

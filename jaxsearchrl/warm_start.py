@@ -1,4 +1,4 @@
-"""The supervised warm start: LoRA cross-entropy on recorded or scripted trajectories, for a model that never calls a tool.
+"""The warm start: LoRA cross-entropy on recorded or scripted trajectories, for a model that never calls a tool.
 
 The scripted rule never looks at gold documents, so what it teaches is the use of the tools, not the answers.
 """
@@ -43,8 +43,9 @@ def warm_start(
     progress: Progress,
     write: Callable[[int, dict[str, float]], None],
 ) -> Weights:
-    """The adapter after `warm_start.epochs` passes over the records; `lora` is given up. write: called with each update's metrics.
+    """The adapter after `warm_start.epochs` passes over the records; `lora` is given up.
 
+    write: called with each update's number and metrics.
     The loss of an update is the mean over its action tokens. The optimizer starts anew, and so does RL's afterwards.
     """
     config = experiment.config

@@ -31,7 +31,7 @@ def measure(record: RolloutRecord, name: str) -> float:
 
 
 def compare(after: Sequence[RolloutRecord], before: Sequence[RolloutRecord], name: str) -> Estimate:
-    """The paired difference of a measure between two evaluations of the same tasks; failed records are left out of both.
+    """The paired difference of a measure between two evaluations of the same tasks; failed records count in neither.
 
     Raises UserError when the tasks differ.
     """

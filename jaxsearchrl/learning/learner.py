@@ -1,9 +1,9 @@
 """The LoRA update: packed batches in, new adapter out.
 
-The forward and backward passes are driven from the host, a layer at a time: one compiled program serves every layer, the base
-weights stay the separate arrays that the sampler reads, and what is kept between the passes is one [B, T, D] array per layer (a
-layer's inside is computed again in the backward pass). One program over all layers was measured to need three times the memory on
-a CPU, where XLA's scheduler undoes rematerialisation, and half a minute to compile.
+The forward and backward passes are driven from the host, a layer at a time: one compiled program serves every layer,
+the base weights stay the separate arrays that the sampler reads, and what is kept between the passes is one [B, T, D]
+array per layer (a layer's inside is computed again in the backward pass). One program over all layers was measured to
+need three times the memory on a CPU, where XLA's scheduler undoes rematerialisation, and half a minute to compile.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,9 +1,9 @@
 """The decoder: declared once as a Flax module, used as pure functions over two flat dicts of arrays.
 
-Each weight is declared in one place with its checkpoint name, shape, dtype and logical axes. From the declaration follow the
-abstract trees, the loader, the exporter and the parity tests. `nnx.split` by variable type separates the frozen `base` from the
-trained `lora`; both are `{"layers.0.self_attn.q_proj.kernel": array, …}`. The two families here, Llama and Qwen2, are one body:
-they differ in biases and rope, which the architecture states.
+Each weight is declared in one place with its checkpoint name, shape, dtype and logical axes. From the declaration
+follow the abstract trees, the loader, the exporter and the parity tests. `nnx.split` by variable type separates the
+frozen `base` from the trained `lora`; both are `{"layers.0.self_attn.q_proj.kernel": array, …}`. The two families here,
+Llama and Qwen2, are one body: they differ in biases and rope, which the architecture states.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ class State(Protocol):
 
 @dataclass(frozen=True)
 class WeightSpec:
-    """One base weight: its name and layout in a checkpoint. `transposed`: the checkpoint stores [out, in], we [in, out]."""
+    """A base weight: its name and layout in a checkpoint. `transposed`: the file stores [out, in], we [in, out]."""
 
     hf_name: str
     shape: tuple[int, ...]
@@ -58,7 +58,7 @@ class Model:
     merge_layer: Callable[[Weights, Weights], "Layer"] = field(repr=False)
 
 
-# ---------------------------------------------------------------------------------------------------------------- modules
+# ------------------------------------------------------------------------------------------------------------- modules
 
 
 class Linear(nnx.Module):
@@ -148,7 +148,7 @@ class Layer(nnx.Module):
 
 
 class Decoder(nnx.Module):
-    """Embedding, layers, final norm; the output head is read by its users (`head_of`), never applied to every position."""
+    """Embedding, layers, final norm; its users read the output head (`head_of`), which never meets every position."""
 
     def __init__(self, arch: Architecture, lora: LoraConfig, dtype: Any):
         table = (arch.vocab_size, arch.d_model)
@@ -158,7 +158,7 @@ class Decoder(nnx.Module):
         self.lm_head = None if arch.tied else _weight("lm_head.weight", table, dtype, ("vocab", "width"))
 
 
-# --------------------------------------------------------------------------------------------------------- pure functions
+# ------------------------------------------------------------------------------------------------------ pure functions
 
 
 def build_model(arch: Architecture, lora: LoraConfig, dtype: Any = jnp.float32) -> Model:
@@ -188,7 +188,7 @@ def build_model(arch: Architecture, lora: LoraConfig, dtype: Any = jnp.float32) 
 
 
 def forward(model: Model, base: Weights, lora: Weights, tokens: jax.Array, state: Any) -> tuple[jax.Array, Any]:
-    """tokens [B, T] -> hidden [B, T, D] after the final norm (float32), and the state with the tokens written into it."""
+    """tokens [B, T] -> hidden [B, T, D] after the final norm (float32), and the state with the tokens written in."""
     x = embed(base, tokens)
     for i in range(model.arch.layers):
         x, state = layer_forward(model, layer_weights(base, i), layer_weights(lora, i), x, state, i)

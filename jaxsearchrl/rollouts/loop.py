@@ -1,9 +1,9 @@
 """Plays many episodes at once: the sampler decodes while tools run in threads.
 
-One thread drives. It admits episodes to free slots in order, lets the sampler work, and hands each finished turn to a tool thread;
-what comes back becomes the episode's next request. With `deterministic`, the tools of a round are awaited and taken in the order
-of uids, so that a run repeats whatever the timing; otherwise whatever is finished goes on, and the device waits only when every
-episode does.
+One thread drives. It admits episodes to free slots in order, lets the sampler work, and hands each finished turn to a
+tool thread; what comes back becomes the episode's next request. With `deterministic`, the tools of a round are awaited
+and taken in the order of uids, so that a run repeats whatever the timing; otherwise whatever is finished goes on, and
+the device waits only when every episode does.
 """
 
 import logging
@@ -80,7 +80,8 @@ def run_episodes(
 ) -> list[Rollout]:
     """Plays every environment to its end; rollouts in the same order, episode i with uid i.
 
-    prompts: episodes of equal value share their first messages, which are then computed once. advance: called per finished episode.
+    prompts: episodes of equal value share their first messages, which are then computed once. advance: called per
+    finished episode.
     """
     waiting = deque(range(len(environments)))
     live: dict[int, _Episode] = {}
@@ -145,7 +146,7 @@ def run_episodes(
 
 
 def answer_turn(environment: Environment, turn: AssistantTurn, retry_seconds: Sequence[float]) -> Answer:
-    """Runs in a tool thread. Never raises: a failure is retried, then reported; an unforeseen exception is reported at once."""
+    """Runs in a tool thread. Never raises: a failure is retried, then reported; any other exception at once."""
     started, errors = time.monotonic(), []
     for pause in (*retry_seconds, None):
         try:
@@ -166,7 +167,7 @@ def answer_turn(environment: Environment, turn: AssistantTurn, retry_seconds: Se
 
 
 def _finished(running: dict[Future[Answer], int], *, deterministic: bool, idle: bool) -> list[Future[Answer]]:
-    """Tool calls to take now: all of the round, or those that are done; when nothing else is left to do, at least one."""
+    """Tool calls to take now: all of the round, or those that are done; at least one when nothing else is to do."""
     if not running:
         return []
     if deterministic:

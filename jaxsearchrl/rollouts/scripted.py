@@ -1,4 +1,4 @@
-"""A scripted agent's episode as a trajectory: what a policy would have sampled to play it, through the same buffers and masks."""
+"""A scripted agent's episode as a trajectory: what a policy would have sampled, in the same buffers and masks."""
 
 import time
 
@@ -15,7 +15,8 @@ from jaxsearchrl.tasks.environment import Environment
 def scripted_rollout(agent: Agent, environment: Environment, chat: ChatFormat, config: SamplingConfig) -> Rollout:
     """Plays to the end, or until the trajectory would outgrow `sampling.capacity` (stop reason "context").
 
-    The turns' tokens have action mask 1, as sampled ones, and log-prob 0: nothing sampled them, so they serve supervised rows only.
+    The turns' tokens have action mask 1, as sampled ones, and log-prob 0: nothing sampled them, so they serve
+    supervised rows only.
     """
     started = time.monotonic()
     tokens = TokenAgent(0, chat, config.capacity, config.max_turn_tokens, temperature=1.0)

@@ -1,19 +1,19 @@
 """One token per row from logits: inverse CDF with one uniform number per row.
 
-Drawing a Gumbel variate per logit costs tens of nanoseconds each on a CPU; one uniform and a search through cumulative sums is
-exact too, and a two-level search (blocks, then inside one block) is a fraction of the cost.
+Drawing a Gumbel variate per logit costs tens of nanoseconds each on a CPU; one uniform and a search through cumulative
+sums is exact too, and a two-level search (blocks, then inside one block) is a fraction of the cost.
 """
 
 import jax
 import jax.numpy as jnp
 
 BLOCK = 256
-# Ids beyond the tokenizer: finite, so that nothing turns into NaN, and far below any logit, so that exp gives exactly 0.
+# For ids beyond the tokenizer: finite, so that nothing becomes NaN, and so low that exp gives exactly 0.
 NEVER = -1e30
 
 
 def scaled_logits(logits: jax.Array, temperature: jax.Array, vocab_size: int) -> jax.Array:
-    """logits [..., V] / temperature [...], ids >= vocab_size ruled out; a temperature of 0 counts as 1. The learner uses the same."""
+    """logits [..., V] / temperature [...], ids >= vocab_size ruled out; a temperature of 0 counts as 1."""
     temperature = jnp.where(temperature > 0, temperature, 1.0)
     usable = jnp.arange(logits.shape[-1]) < vocab_size
     return jnp.where(usable, logits.astype(jnp.float32) / temperature[..., None], NEVER)
@@ -24,7 +24,8 @@ def choose(
 ) -> tuple[jax.Array, jax.Array]:
     """logits [S, V], uniforms [S] in [0, 1), temperatures [S] -> ids [S] int32 and their log-probs [S] float32.
 
-    A row of temperature 0 takes the most likely id (the lowest on ties); its log-prob is that of temperature 1, for information.
+    A row of temperature 0 takes the most likely id (the lowest on ties); its log-prob is that of temperature 1, for
+    information.
     """
     S, V = logits.shape
     scaled = scaled_logits(logits, temperatures, vocab_size)
@@ -45,7 +46,7 @@ def choose(
 
 
 def _first_above(cumulative: jax.Array, target: jax.Array, mass: jax.Array) -> jax.Array:
-    """First index whose cumulative sum [S, n] exceeds target [S]; rounding never leads past the last entry with mass."""
+    """First index whose cumulative sum [S, n] exceeds target [S]; rounding never leads past the last mass [S, n]."""
     index = jnp.sum(cumulative <= target[:, None], axis=-1)
     n = mass.shape[-1]
     last = n - 1 - jnp.argmax(mass[:, ::-1] > 0, axis=-1)

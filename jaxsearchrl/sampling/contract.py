@@ -1,4 +1,4 @@
-"""What the rollout loop knows of a sampler: requests in, results out. The engine is one, a scripted sampler for tests another."""
+"""What the rollout loop knows of a sampler: requests in, results out. The engine is one, tests script another."""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ StopReason = Literal["stop", "stop_string", "length"]
 class SampleRequest:
     """Asks for the next turn of a trajectory.
 
-    uid: names the trajectory and its random stream; below 2**31. tokens: the whole trajectory so far, which must start with what
-    the sampler already holds of it. limit: tokens to sample at most, at least 1. prompt: trajectories of equal key start with the
-    same `prompt_length` tokens, which are then computed once. find_stop: given the turn's ids, how many to keep when a stop
-    string is complete (see chat/stops.py), else None.
+    uid: names the trajectory and its random stream; below 2**31. tokens: the whole trajectory so far, which must start
+    with what the sampler already holds of it. limit: tokens to sample at most, at least 1. prompt: trajectories of
+    equal key start with the same `prompt_length` tokens, which are then computed once. find_stop: given the turn's ids,
+    how many to keep when a stop string is complete (see chat/stops.py), else None.
     """
 
     uid: int
@@ -28,7 +28,7 @@ class SampleRequest:
 
 @dataclass(frozen=True)
 class SampleResult:
-    """What was sampled, the stop token included. logprobs (nats) are those of the distribution that was sampled from."""
+    """What was sampled, the stop token included. logprobs: in nats, of the distribution that was sampled from."""
 
     uid: int
     ids: tuple[int, ...]
@@ -52,7 +52,7 @@ class Sampler(Protocol):
         ...
 
     def poll(self) -> list[SampleResult]:
-        """Works on all queued turns for a while; returns those that ended, by uid. [] is possible while turns are under way."""
+        """Works on all queued turns for a while; returns those that ended, by uid: none, perhaps."""
         ...
 
     def release(self, uid: int) -> None:

@@ -1,9 +1,10 @@
 """The sampler: resident slots, each holding one live trajectory for its whole life.
 
-The key/value state of a turn is never computed twice. A trajectory of n tokens has n - 1 positions in the cache: its last token is
-`pending` and goes in with the first decode step, so that extending never needs the output head. Prompts that a group shares are
-computed once and copied (`fork`); a slot that was released is still a source for its group until something else is written there.
-Slots are chosen, extended and reported in the order of uids, so that a run repeats whatever the timing of its tools.
+The key/value state of a turn is never computed twice. A trajectory of n tokens has n - 1 positions in the cache: its
+last token is `pending` and goes in with the first decode step, so that extending never needs the output head. Prompts
+that a group shares are computed once and copied (`fork`); a slot that was released is still a source for its group
+until something else is written there. Slots are chosen, extended and reported in the order of uids, so that a run
+repeats whatever the timing of its tools.
 """
 
 from collections.abc import Hashable, Sequence
@@ -109,7 +110,7 @@ class Engine:
         slot.uid, slot.request, slot.ids, slot.logprobs = -1, None, [], []
 
     def renew(self, lora: Weights, seed: int) -> None:
-        """Takes new weights and a new random stream; frees all slots and forgets their prompts, computed with the old ones."""
+        """Takes new weights and a new random stream; frees all slots and forgets prompts computed with the old."""
         self.lora, self._seed = lora, jax.random.key(seed)
         self._slots = [_Slot() for _ in self._slots]
         self._by_uid = {}

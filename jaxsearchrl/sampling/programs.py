@@ -1,7 +1,7 @@
 """The sampler's three device programs, pure functions over the cache: extend, fork, decode.
 
-Every shape is fixed by the configuration, so each is compiled once; what varies (lengths, step counts, temperatures, stop ids,
-seeds) is traced.
+Every shape is fixed by the configuration, so each is compiled once; what varies (lengths, step counts, temperatures,
+stop ids, seeds) is traced.
 """
 
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ Cache = tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]
 class Rows:
     """What decode knows of each slot, [S] each.
 
-    pending: the last token of the trajectory, whose key and value are not in the cache yet. lengths: positions in the cache,
-    which is also the position of `pending`. budgets: tokens that may still be sampled; 0 leaves the slot alone.
+    pending: the last token of the trajectory, whose key and value are not in the cache yet. lengths: positions in the
+    cache, which is also the position of `pending`. budgets: tokens that may still be sampled; 0 leaves the slot alone.
     """
 
     pending: jax.Array
@@ -87,8 +87,8 @@ def decode(
 ) -> tuple[Cache, Decoded]:
     """Samples up to `steps` <= max_steps tokens in every slot with a budget; a row that ends is frozen.
 
-    The random stream of a token is fold_in(fold_in(seed, uid), position): what an episode samples does not depend on who shares
-    the batch, nor on how its decoding was cut into dispatches. stop_ids [n], padded with -1.
+    The random stream of a token is fold_in(fold_in(seed, uid), position): what an episode samples does not depend on
+    who shares the batch, nor on how its decoding was cut into dispatches. stop_ids [n], padded with -1.
     """
     S = rows.pending.shape[0]
     capacity = cache[0][0].shape[2]

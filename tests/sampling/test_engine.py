@@ -109,8 +109,8 @@ def test_turns_extend_and_each_token_is_computed_once(engine):
             trajectory[uid] += [*result.ids, *[9 + turn] * (3 + uid)]
             sampled += len(result.ids)
     observations = 2 * sum(3 + uid for uid in range(4))
-    # One prompt for the group of four, each observation once; both less their pending token, which decode takes in; the last
-    # sampled token of a turn rides along.
+    # One prompt for the group of four, each observation once; both less their pending token, which decode takes in; the
+    # last sampled token of a turn rides along.
     assert engine.counters.prompt_tokens + engine.counters.observation_tokens - before == len(PROMPT) - 1 + observations
 
 
@@ -169,7 +169,7 @@ def test_padding_ids_are_never_sampled():
 
 
 def test_stop_strings_roll_back(engine):
-    """A stop noticed some tokens late: what follows is dropped, the next turn goes on as if it had never been sampled."""
+    """A stop noticed some tokens late: what follows is dropped, and the next turn goes on as if it had never been."""
     ids, _ = reference(4, PROMPT, 12, 1.0, stops=())
     unstopped = make_engine(stops=())
     result = run(unstopped, request(4, PROMPT, find_stop=lambda got: 3 if len(got) >= 3 else None))[4]

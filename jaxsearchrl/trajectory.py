@@ -51,7 +51,7 @@ class Trajectory:
         self._grow("prompt", ids, [0.0] * len(ids), 0)
 
     def append_sampled(self, ids: Sequence[int], logprobs: Sequence[float]) -> None:
-        """Adds what was sampled, the stop token included. Raises ValueError on unequal lengths or non-finite numbers."""
+        """Adds what was sampled, the stop token included. Raises ValueError for unequal lengths, non-finite numbers."""
         if len(ids) != len(logprobs):
             raise ValueError(f"{len(ids)} sampled ids but {len(logprobs)} log-probs")
         if not all(math.isfinite(p) for p in logprobs):

@@ -45,7 +45,7 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a tool thread brings back. `error`: the infrastructure failed, or the environment raised."""
+    """What a tool thread brings back. `failed`: the infrastructure failed for good, or the environment raised."""
 
     messages: list[Message]
     done: bool
@@ -92,7 +92,11 @@ def run_episodes(
         episode = live.pop(uid)
         episode.rollout.stop_reason = stop_reason
         if stop_reason != "infrastructure":
-            episode.rollout.score = episode.environment.score()
+            try:
+                episode.rollout.score = episode.environment.score()
+            except Exception as error:
+                episode.rollout.stop_reason = "infrastructure"
+                episode.rollout.errors.append(_raised(error))
         episode.rollout.seconds = time.monotonic() - episode.started
         rollouts[uid] = episode.rollout
         advance()
@@ -106,7 +110,12 @@ def run_episodes(
         agent = TokenAgent(uid, chat, config.capacity, config.max_turn_tokens, temperature)
         environment = environments[uid]
         live[uid] = _Episode(environment, agent, prompts[uid], Rollout(agent.trajectory), time.monotonic())
-        if agent.begin(environment.reset(), environment.tools):
+        try:
+            messages, tools = environment.reset(), environment.tools
+        except Exception as error:
+            live[uid].rollout.errors.append(_raised(error))
+            return end(uid, "infrastructure")
+        if agent.begin(messages, tools):
             ask(uid)
         else:
             end(uid, "context")
@@ -159,11 +168,15 @@ def answer_turn(environment: Environment, turn: AssistantTurn, retry_seconds: Se
                 break
             time.sleep(pause)
         except Exception as error:
-            # One bad episode never ends a run; enough of them do (train.max_infrastructure_share).
-            _log.exception("an environment raised; its episode is left out")
-            errors.append(f"{type(error).__name__}: {error}")
+            errors.append(_raised(error))
             break
     return Answer([], True, {}, time.monotonic() - started, errors, failed=True)
+
+
+def _raised(error: Exception) -> str:
+    """Logs what an environment raised; one bad episode never ends a run, enough do (train.max_infrastructure_share)."""
+    _log.error("an environment raised; its episode is left out", exc_info=error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _finished(running: dict[Future[Answer], int], *, deterministic: bool, idle: bool) -> list[Future[Answer]]:

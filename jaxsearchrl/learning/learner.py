@@ -7,6 +7,7 @@ need three times the memory on a CPU, where XLA's scheduler undoes rematerialisa
 """
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import jax
@@ -93,7 +94,7 @@ class Learner:
         layers = range(self._depth)
         adapters = [layer_weights(lora, i) for i in layers]
         grads = [jax.tree.map(jnp.zeros_like, adapter) for adapter in adapters]
-        stats: LossStats | None = None
+        stats = []
         for batch in batches:
             state = Packed(jnp.asarray(batch.positions), jnp.asarray(batch.segments))
             inputs, x = [], self._embed(self._top, batch.tokens)
@@ -103,9 +104,9 @@ class Learner:
             x_grad, seen = self._head(self._top, x, batch, denominator)
             for i in reversed(layers):
                 grads[i], x_grad = self._backward(self._base[i], adapters[i], inputs.pop(), state, x_grad, grads[i])
-            stats = seen if stats is None else stats.merged(seen)
-        assert stats is not None, "no batch"
-        return {f"layers.{i}.{name}": value for i in layers for name, value in grads[i].items()}, stats
+            stats.append(seen)
+        total = reduce(LossStats.merged, jax.device_get(stats))
+        return {f"layers.{i}.{name}": value for i in layers for name, value in grads[i].items()}, total
 
     def logprobs(self, lora: Weights, batch: PackedBatch) -> jax.Array:
         """Log-probs [A] of a batch's actions, 0 on padding."""

@@ -28,10 +28,10 @@ class LossStats:
     maxima: Mapping[str, jax.Array]
 
     def merged(self, other: "LossStats") -> "LossStats":
-        """The statistics of both; they must come from the same loss."""
+        """The statistics of both, which must come from the same loss; on the host, where nothing is compiled for it."""
         return LossStats(
-            sums=jax.tree.map(jnp.add, self.sums, other.sums),
-            maxima=jax.tree.map(jnp.maximum, self.maxima, other.maxima),
+            sums={name: value + other.sums[name] for name, value in self.sums.items()},
+            maxima={name: max(value, other.maxima[name]) for name, value in self.maxima.items()},
         )
 
     def means(self) -> dict[str, float]:

@@ -1,0 +1,71 @@
+"""The models that are measured: published shapes with random weights, since speed does not depend on what weights hold.
+
+LoRA is on all linears with a non-zero B, so that no product with zeros can be skipped.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsearchrl.config import LoraConfig
+from jaxsearchrl.models.architecture import Architecture, Rope
+from jaxsearchrl.models.decoder import Model, Weights, build_model, init_lora
+from jaxsearchrl.models.tiny import tiny_architecture
+
+SHAPES = {
+    "tiny": tiny_architecture("llama", vocab_size=300),
+    "135m": Architecture(  # HuggingFaceTB/SmolLM2-135M
+        family="llama",
+        vocab_size=49152,
+        d_model=576,
+        layers=30,
+        heads=9,
+        kv_heads=3,
+        head_dim=64,
+        mlp_dim=1536,
+        norm_eps=1e-5,
+        tied=True,
+        qkv_bias=False,
+        o_bias=False,
+        mlp_bias=False,
+        max_positions=8192,
+        rope=Rope(theta=100000.0),
+    ),
+    "0.5b": Architecture(  # Qwen/Qwen2.5-0.5B
+        family="qwen2",
+        vocab_size=151936,
+        d_model=896,
+        layers=24,
+        heads=14,
+        kv_heads=2,
+        head_dim=64,
+        mlp_dim=4864,
+        norm_eps=1e-6,
+        tied=True,
+        qkv_bias=True,
+        o_bias=False,
+        mlp_bias=False,
+        max_positions=32768,
+        rope=Rope(theta=1000000.0),
+    ),
+}
+
+
+def random_model(size: str) -> tuple[Model, Weights, Weights]:
+    """The model of a shape, its base weights (float32) and its adapter, drawn from a fixed seed."""
+    model = build_model(SHAPES[size], LoraConfig())
+    rng = np.random.default_rng(0)
+
+    def draw(name: str, shape: tuple[int, ...]) -> jnp.ndarray:
+        values = rng.standard_normal(shape, np.float32)
+        if name.endswith("norm.weight"):
+            return jnp.asarray(1 + 0.1 * values)
+        if name.endswith(".bias"):
+            return jnp.asarray(0.1 * values)
+        return jnp.asarray(values / np.float32(np.sqrt(shape[0] if name.endswith(".kernel") else shape[-1])))
+
+    base = {name: draw(name, spec.shape) for name, spec in model.specs.items()}
+    lora = {
+        name: jnp.asarray(rng.standard_normal(value.shape, np.float32) * 0.01) if name.endswith("lora_b") else value
+        for name, value in init_lora(model, 0).items()
+    }
+    return model, base, lora

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jax.numpy as jnp
+import numpy as np
 
 from jaxsearchrl.chat.chatml import ChatML
 from jaxsearchrl.chat.format import ChatFormat
@@ -51,7 +52,7 @@ class Experiment:
     def export_adapter(self, folder: Path, lora: Weights) -> None:
         """Writes the adapter in PEFT's format."""
         linears = sorted({name.removesuffix(".lora_a") for name in lora if name.endswith(".lora_a")})
-        pairs = {name: (lora[f"{name}.lora_a"], lora[f"{name}.lora_b"]) for name in linears}
+        pairs = {name: (np.asarray(lora[f"{name}.lora_a"]), np.asarray(lora[f"{name}.lora_b"])) for name in linears}
         write_adapter(folder, self.model.arch, pairs, self.config.lora, self.config.model.path)
 
 

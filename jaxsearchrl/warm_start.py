@@ -41,7 +41,7 @@ def warm_start(
     lora: Weights,
     records: Sequence[RolloutRecord],
     progress: Progress,
-    write: Callable[[int, dict[str, float]], None],
+    write: Callable[[int, dict[str, float]], object],
 ) -> Weights:
     """The adapter after `warm_start.epochs` passes over the records; `lora` is given up.
 

@@ -5,7 +5,7 @@ stop ids, seeds) is traced.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,8 @@ from jax import lax
 from jaxsearchrl.models.decoder import Model, Weights, forward, head_of
 from jaxsearchrl.models.state import Slots
 from jaxsearchrl.sampling.choose import choose
+
+Array: TypeAlias = Any  # numpy on the host, traced inside a program, a shape when that is compiled
 
 Cache = tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]
 """Keys and values, per layer [S, K, L, H]."""
@@ -28,11 +30,11 @@ class Rows:
     cache, which is also the position of `pending`. budgets: tokens that may still be sampled; 0 leaves the slot alone.
     """
 
-    pending: jax.Array
-    lengths: jax.Array
-    budgets: jax.Array
-    uids: jax.Array
-    temperatures: jax.Array
+    pending: Array
+    lengths: Array
+    budgets: Array
+    uids: Array
+    temperatures: Array
 
 
 class Decoded(NamedTuple):
@@ -99,7 +101,7 @@ def decode(
         step, cache, pending, lengths, out = carry
         active = (out.counts < rows.budgets) & ~out.stopped
         positions = jnp.where(active, lengths, capacity)[:, None]
-        state = Slots(*cache, jnp.arange(S), positions, blocks, block=block, all_slots=True)
+        state = Slots(cache[0], cache[1], jnp.arange(S), positions, blocks, block=block, all_slots=True)
         hidden, state = forward(model, base, lora, pending[:, None], state)
         logits = jnp.einsum("sd,vd->sv", hidden[:, 0].astype(head.dtype), head, preferred_element_type=jnp.float32)
         uniforms = jax.vmap(lambda key, at: jax.random.uniform(jax.random.fold_in(key, at)))(keys, lengths + 1)

@@ -6,9 +6,10 @@ _EVENT = "/jax/core/compile/backend_compile_duration"
 _count = 0
 
 
-def _listen(name: str, seconds: float, **_: object) -> None:
+def _listen(event: str, duration_secs: float, **_: str | int) -> None:
+    del duration_secs
     global _count
-    _count += name == _EVENT
+    _count += event == _EVENT
 
 
 jax.monitoring.register_event_duration_secs_listener(_listen)

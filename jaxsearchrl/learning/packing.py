@@ -1,14 +1,16 @@
 """From trajectories to batches of one fixed shape.
 
-Several trajectories share a row of T tokens, kept apart by segment ids. Only the action positions reach the output
-head: they are listed in A = B·T slots, real ones first, so that work on the rest is avoided by a count and not by
-another shape.
+Several trajectories share a row of T tokens, kept apart by segment ids. What all of a row's trajectories begin with
+(the tools, the question, even equal first actions) is there once, as segment 1, which every other segment of the row
+sees: a position's hidden state depends only on what precedes it, so nothing changes but the work. Only the action
+positions reach the output head: they are listed in A = B·T slots, real ones first, so that work on the rest is avoided
+by a count and not by another shape.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -16,7 +18,7 @@ import numpy as np
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.trajectory import Trajectory
 
-Array: TypeAlias = np.ndarray | jax.Array
+Array: TypeAlias = Any  # numpy on the host, traced inside a jitted function
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +76,10 @@ def row_from(uid: int, trajectory: Trajectory, advantage: float) -> TrainRow:
 class PackedBatch:
     """B rows of T tokens with A = B·T action slots; a pytree, so that it is an argument of jitted functions.
 
-    tokens, positions, segments: [B, T] int32; a position counts from its trajectory's start; segment 0 is padding.
-    action_index: [A] int32, b·T + t of the hidden state that predicts the action, the position before it.
+    tokens, positions, segments: [B, T] int32; a position counts from its trajectory's start; segment 0 is padding,
+    segment 1 the shared beginning of the row's trajectories, segments 2 … what is each one's own.
+    action_index: [A] int32, b·T + t of the hidden state that predicts the action, the position before it. Actions in a
+    shared beginning stand here once per trajectory.
     targets [A] int32: the sampled ids. old_logprobs, advantages, weights: [A] float32; weight 1 for an action.
     n_actions: [] int32; slots from here on are padding and hold zeros.
     """
@@ -102,7 +106,7 @@ class Packing:
 
 
 def pack(rows: Sequence[TrainRow], *, pack_rows: int, pack_tokens: int, skip_zero: bool = True) -> Packing:
-    """First-fit decreasing into rows of T = pack_tokens, then B = pack_rows of them to a batch.
+    """Fills rows of T = pack_tokens so that trajectories with a common beginning meet, then B = pack_rows to a batch.
 
     The result depends on the set of rows, not on their order. Rows without an action token are left out, and with
     `skip_zero` those whose advantage is exactly 0 (no gradient comes of them; they still count in the loss's N).
@@ -118,7 +122,7 @@ def pack(rows: Sequence[TrainRow], *, pack_rows: int, pack_tokens: int, skip_zer
             )
     with_actions = [row for row in rows if row.action_tokens]
     kept = [row for row in with_actions if row.advantage != 0.0 or not skip_zero]
-    bins = _first_fit_decreasing(kept, pack_tokens)
+    bins = _fill(kept, pack_tokens)
     return Packing(
         batches=[
             _batch(bins[start : start + pack_rows], pack_rows, pack_tokens) for start in range(0, len(bins), pack_rows)
@@ -129,49 +133,95 @@ def pack(rows: Sequence[TrainRow], *, pack_rows: int, pack_tokens: int, skip_zer
     )
 
 
-def _first_fit_decreasing(rows: Sequence[TrainRow], capacity: int) -> list[list[TrainRow]]:
-    bins: list[list[TrainRow]] = []
-    free: list[int] = []
-    for row in sorted(rows, key=lambda row: (-len(row), row.uid)):
-        place = next((i for i, room in enumerate(free) if room >= len(row)), None)
-        if place is None:
-            place = len(bins)
-            bins.append([])
-            free.append(capacity)
-        bins[place].append(row)
-        free[place] -= len(row)
+@dataclass(eq=False)
+class _Bin:
+    """A packed row in the making, filled with rows in the order of their tokens.
+
+    length: of the packed row. shared: how many first tokens all members have in common. reach: the same for all members
+    and the row at hand; never more than shared.
+    """
+
+    members: list[TrainRow]
+    length: int
+    action_tokens: int
+    shared: int
+    reach: int
+
+    def growth(self, row: TrainRow) -> int:
+        """How much longer the packed row gets by another member; each member must then repeat what is shared less."""
+        return len(self.members) * (self.shared - self.reach) - self.shared + len(row)
+
+    def add(self, row: TrainRow, action_tokens: int) -> None:
+        self.length += self.growth(row)
+        self.members.append(row)
+        self.action_tokens += action_tokens
+        self.shared = self.reach
+
+
+def _fill(rows: Sequence[TrainRow], capacity: int) -> list[_Bin]:
+    """Takes rows in the order of their tokens, so that common beginnings meet; each goes where it costs least room.
+
+    Members may share the place of an action, so a packed row's actions are bounded by T as well: A = B·T suffices.
+    """
+    bins: list[_Bin] = []
+    before: TrainRow | None = None
+    for row in sorted(rows, key=lambda row: (row.tokens.tolist(), row.uid)):
+        # In sorted order, what a row has in common with an earlier one is the least that neighbours in between have.
+        common = 0 if before is None else _common(before, row)
+        for bin in bins:
+            bin.reach = min(bin.reach, common)
+        before, actions = row, row.action_tokens
+        fitting = [
+            bin for bin in bins if bin.length + bin.growth(row) <= capacity and bin.action_tokens + actions <= capacity
+        ]
+        if fitting:
+            min(fitting, key=lambda bin: bin.growth(row)).add(row, actions)
+        else:
+            bins.append(_Bin([row], len(row), actions, shared=len(row), reach=len(row)))
     return bins
 
 
-def _batch(bins: Sequence[Sequence[TrainRow]], B: int, T: int) -> PackedBatch:
+def _common(a: TrainRow, b: TrainRow) -> int:
+    """How many first tokens two rows have in common."""
+    n = min(len(a), len(b))
+    different = np.flatnonzero(a.tokens[:n] != b.tokens[:n])
+    return int(different[0]) if len(different) else n
+
+
+def _batch(bins: Sequence[_Bin], B: int, T: int) -> PackedBatch:
     tokens, positions, segments = (np.zeros((B, T), np.int32) for _ in range(3))
-    action_index, targets = (np.zeros(B * T, np.int32) for _ in range(2))
-    old_logprobs, advantages, weights = (np.zeros(B * T, np.float32) for _ in range(3))
-    filled = 0
-    for b, members in enumerate(bins):
-        start = 0
-        for segment, row in enumerate(members, start=1):
-            span = slice(start, start + len(row))
-            tokens[b, span] = row.tokens
-            positions[b, span] = np.arange(len(row))
-            segments[b, span] = segment
-            actions = np.flatnonzero(row.action_mask)
-            slots = slice(filled, filled + len(actions))
-            action_index[slots] = b * T + start + actions - 1
-            targets[slots] = row.tokens[actions]
-            old_logprobs[slots] = row.sample_logprobs[actions]
-            advantages[slots] = row.advantage
-            weights[slots] = 1.0
-            start += len(row)
-            filled += len(actions)
+    actions = []
+    for b, bin in enumerate(bins):
+        shared = slice(0, bin.shared)
+        tokens[b, shared] = bin.members[0].tokens[shared]
+        positions[b, shared] = np.arange(bin.shared)
+        segments[b, shared] = 1
+        start = bin.shared
+        for segment, row in enumerate(bin.members, start=2):
+            own = slice(start, start + len(row) - bin.shared)
+            tokens[b, own] = row.tokens[bin.shared :]
+            positions[b, own] = np.arange(bin.shared, len(row))
+            segments[b, own] = segment
+            at = np.flatnonzero(row.action_mask)
+            # The place of a position of the trajectory in the packed row; an action is predicted one position earlier.
+            place = np.concatenate([np.arange(bin.shared), np.arange(own.start, own.stop)])
+            advantages = np.full(len(at), row.advantage)
+            actions.append((b * T + place[at - 1], row.tokens[at], row.sample_logprobs[at], advantages))
+            start = own.stop
+    index, targets, old_logprobs, advantages = (np.concatenate(parts) for parts in zip(*actions, strict=True))
+    n_actions = len(index)
+
+    def slots(values: np.ndarray, dtype: type) -> np.ndarray:
+        return np.pad(values, (0, B * T - n_actions)).astype(dtype)
+
     return PackedBatch(
         tokens=tokens,
         positions=positions,
         segments=segments,
-        action_index=action_index,
-        targets=targets,
-        old_logprobs=old_logprobs,
-        advantages=advantages,
-        weights=weights,
-        n_actions=np.array(filled, np.int32),
+        action_index=slots(index, np.int32),
+        targets=slots(targets, np.int32),
+        old_logprobs=slots(old_logprobs, np.float32),
+        advantages=slots(advantages, np.float32),
+        weights=slots(np.ones(n_actions), np.float32),
+        n_actions=np.array(n_actions, np.int32),
     )

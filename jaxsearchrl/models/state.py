@@ -1,8 +1,8 @@
 """What a forward pass attends to: the row itself (`Packed`), or the slots of the sampler's cache (`Slots`).
 
-The decoder has one body; training, prefill, extension and decode differ only in the state that they pass. A state offers
-`attend(layer, q, k, v) -> (out, state)`. Masks come from absolute positions throughout: a causal flag alone is aligned to the
-top left, which is wrong when a cached prefix is extended.
+The decoder has one body; training, prefill, extension and decode differ only in the state that they pass. A state
+offers `attend(layer, q, k, v) -> (out, state)`. Masks come from absolute positions throughout: a causal flag alone is
+aligned to the top left, which is wrong when a cached prefix is extended.
 """
 
 import math
@@ -21,7 +21,8 @@ MASKED = -1e30
 class Packed:
     """Rows of several trajectories, no cache. positions [B, T]; segments [B, T], 0 for padding.
 
-    A trajectory is contiguous in its row and its positions rise, so that index order is position order.
+    A segment is contiguous in its row and its positions rise, so that index order is position order. Segment 1, if a
+    row has one, comes first, and later segments see it too: it is the beginning that they share.
     """
 
     positions: jax.Array
@@ -35,9 +36,10 @@ class Packed:
         for start in range(0, T, block):
             stop = min(start + block, T)
             causal = jnp.arange(start, stop)[:, None] >= jnp.arange(stop)[None, :]
-            same = self.segments[:, start:stop, None] == self.segments[:, None, :stop]
+            query, key = self.segments[:, start:stop, None], self.segments[:, None, :stop]
+            seen = (query == key) | ((key == 1) & (query > 1))
             # Keys after the block are masked for all of its queries, so they are not even read.
-            outs.append(_attend_masked(q[:, start:stop], k[:, :stop], v[:, :stop], causal[None] & same))
+            outs.append(_attend_masked(q[:, start:stop], k[:, :stop], v[:, :stop], causal[None] & seen))
         return jnp.concatenate(outs, axis=1), self
 
 
@@ -46,10 +48,10 @@ class Packed:
 class Slots:
     """New tokens of some slots, beside what the slots already hold.
 
-    keys, values: per layer [S, K, L, H]. rows [B]: the slot of each row. positions [B, T]: absolute position of each new token;
-    padding has position L, which is dropped on write. blocks: how many blocks of `block` keys are read (traced), enough to cover
-    every position in use; further blocks change no bit of the result. Rows may be successive pieces of one slot: all keys of a
-    layer are written before any is read.
+    keys, values: per layer [S, K, L, H]. rows [B]: the slot of each row. positions [B, T]: absolute position of each
+    new token; padding has position L, which is dropped on write. blocks: how many blocks of `block` keys are read
+    (traced), enough to cover every position in use; further blocks change no bit of the result. Rows may be successive
+    pieces of one slot: all keys of a layer are written before any is read.
     """
 
     keys: tuple[jax.Array, ...]
@@ -69,7 +71,7 @@ class Slots:
         return out, replace(self, keys=_put(self.keys, layer, keys), values=_put(self.values, layer, values))
 
     def _read(self, q: jax.Array, keys: jax.Array, values: jax.Array) -> jax.Array:
-        """Attention over the first `blocks` blocks with a running softmax (Milakov and Gimelshein, 2018, arXiv:1805.02867)."""
+        """Attention over the first `blocks` blocks; running softmax (Milakov & Gimelshein, 2018, arXiv:1805.02867)."""
         B, T, N, H = q.shape
         K = keys.shape[1]
         G = N // K
@@ -123,7 +125,7 @@ def _put(layers: tuple[jax.Array, ...], index: int, value: jax.Array) -> tuple[j
 
 
 def _attend_masked(q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array) -> jax.Array:
-    """q [B, T, N, H], k and v [B, L, K, H], mask [B, T, L] -> [B, T, N, H]; a row without any key gives the mean of v."""
+    """q [B, T, N, H], k and v [B, L, K, H], mask [B, T, L] -> [B, T, N, H]; no key at all gives the mean of v."""
     B, T, N, H = q.shape
     K = k.shape[2]
     q = q.reshape(B, T, K, N // K, H) * (1 / math.sqrt(H))

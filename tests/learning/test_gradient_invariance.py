@@ -1,4 +1,4 @@
-"""The pieces joined on a toy trunk: what may change the step's gradient, and what must not."""
+"""Learner and packing on the real decoder: what may change the step's gradient, and what must not."""
 
 from dataclasses import replace
 
@@ -7,127 +7,178 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsearchrl.learning.action_logprobs import action_logprobs
-from jaxsearchrl.learning.losses import importance_sampling
-from jaxsearchrl.learning.packing import PackedBatch, TrainRow, pack
+from jaxsearchrl.learning.learner import Learner, policy_loss
+from jaxsearchrl.learning.packing import pack
+from jaxsearchrl.models.decoder import forward, head_of
+from jaxsearchrl.models.state import Packed
 
-D, V, C = 8, 30, 64.0
-BASE = jax.random.normal(jax.random.key(1), (V, D))
-HEAD = jax.random.normal(jax.random.key(2), (V, D))
-LORA = 0.3 * jax.random.normal(jax.random.key(3), (D, D))
+C, TEMPERATURE, LONGEST = 64.0, 0.8, 24
 
 
-def trunk(lora: jax.Array, batch: PackedBatch) -> jax.Array:
-    """[B, T, D]: each token's embedding, plus a trained function of the mean of its trajectory so far."""
-    embedded = BASE[batch.tokens] + 0.1 * jnp.cos(batch.positions)[..., None]
-    T = batch.tokens.shape[1]
-    seen = (batch.segments[:, :, None] == batch.segments[:, None, :]) & jnp.tril(jnp.ones((1, T, T), bool))
-    mean = jnp.einsum("bts,bsd->btd", seen / seen.sum(-1, keepdims=True), embedded)
-    return embedded + jnp.tanh(mean @ lora)
+@pytest.fixture(scope="module")
+def learner(tiny):
+    return Learner(tiny.model, tiny.base, policy_loss, vocab_size=tiny.vocab_size, temperature=TEMPERATURE)
 
 
-def batch_loss(lora, batch, denominator):
-    hidden = trunk(lora, batch).reshape(-1, D)[batch.action_index]
-    logprobs, _ = action_logprobs(
-        hidden, batch.targets, HEAD, temperature=0.9, vocab_size=V, n_actions=batch.n_actions, chunk=16
-    )
-    loss, stats = importance_sampling(logprobs, batch.old_logprobs, batch.advantages, batch.weights, denominator)
-    return loss, (stats, logprobs)
+@pytest.fixture(scope="module")
+def plain(tiny):
+    """The step as one program: every row padded on a line of its own, the whole softmax, `jax.grad` of it all."""
+
+    def loss(lora, tokens, mask, sampled, advantages, denominator):
+        N, T = tokens.shape
+        state = Packed(jnp.broadcast_to(jnp.arange(T), (N, T)), jnp.ones((N, T), jnp.int32))
+        hidden, _ = forward(tiny.model, tiny.base, lora, tokens, state)
+        logits = (hidden @ head_of(tiny.base).T)[:, :-1, : tiny.vocab_size] / TEMPERATURE
+        logprobs = jnp.take_along_axis(jax.nn.log_softmax(logits), tokens[:, 1:, None], axis=-1)[..., 0]
+        ratios = jnp.exp(logprobs - sampled[:, 1:])
+        return -jnp.sum(mask[:, 1:] * advantages[:, None] * ratios) / denominator, logprobs
+
+    program = jax.jit(jax.value_and_grad(loss, has_aux=True))
+
+    def step(rows):
+        """loss, gradient, and log-probs [N, T - 1] of the rows' tokens but the first."""
+        line = lambda values: jnp.stack([jnp.pad(jnp.asarray(v), (0, LONGEST - len(v))) for v in values])  # noqa: E731
+        fields = (line([getattr(row, name) for row in rows]) for name in ("tokens", "action_mask", "sample_logprobs"))
+        advantages = jnp.asarray([row.advantage for row in rows])
+        (value, logprobs), gradient = program(tiny.lora, *fields, advantages, len(rows) * C)
+        return value, gradient, logprobs
+
+    return step
 
 
-batch_gradient = jax.jit(jax.value_and_grad(batch_loss, has_aux=True))
+def step(learner, tiny, rows, batches):
+    """The step's loss and gradient over its batches, and its statistics."""
+    gradient, stats = learner.gradient(tiny.lora, batches, len(rows) * C)
+    return float(stats.sums["loss"]) / (len(rows) * C), gradient, stats.means()
 
 
-def step(rows, pack_rows, pack_tokens, skip_zero=True):
-    """The step's loss and gradient summed over its batches, and its statistics."""
-    loss, gradient, stats = 0.0, jnp.zeros_like(LORA), None
-    for batch in pack(rows, pack_rows=pack_rows, pack_tokens=pack_tokens, skip_zero=skip_zero).batches:
-        (value, (seen, _)), grads = batch_gradient(LORA, batch, len(rows) * C)
-        loss, gradient = loss + value, gradient + grads
-        stats = seen if stats is None else stats.merged(seen)
-    assert stats is not None
-    return loss, gradient, stats.means()
+def one_row_a_batch(rows):
+    return [pack([row], pack_rows=1, pack_tokens=LONGEST).batches[0] for row in rows]
 
 
-def make_rows(lengths, seed=0):
-    rng = np.random.default_rng(seed)
-    rows = []
-    for uid, length in enumerate(lengths):
-        mask = rng.random(length) < 0.5
-        mask[0], mask[-1] = False, True
-        logprobs = np.where(mask, -rng.uniform(2, 4, length), 0.0).astype(np.float32)
-        rows.append(TrainRow(uid, rng.integers(0, V, length, np.int32), mask, logprobs, float(rng.normal())))
-    return rows
+def assert_same_gradient(one, other):
+    """To 1e-5 of each weight's largest entry."""
+    assert one.keys() == other.keys()
+    for name, value in other.items():
+        assert np.abs(value).max() > 1e-6, name
+        np.testing.assert_allclose(one[name], value, rtol=0, atol=1e-5 * np.abs(value).max(), err_msg=name)
 
 
-def assert_same_step(one, other):
-    np.testing.assert_allclose(one[0], other[0], rtol=1e-5)
-    np.testing.assert_allclose(one[1], other[1], rtol=1e-4, atol=1e-7)
-    assert one[2] == pytest.approx(other[2], rel=1e-5)
+@pytest.mark.parametrize("shape", [(1, 24), (2, 24), (1, 80)])
+def test_any_packing_gives_the_gradient_of_one_plain_program(tiny, learner, plain, rows, shape):
+    loss, gradient, _ = plain(rows)
+    packing = pack(rows, pack_rows=shape[0], pack_tokens=shape[1])
+    assert packing.packed == len(rows)
+    ours, our_gradient, means = step(learner, tiny, rows, packing.batches)
+    np.testing.assert_allclose(ours, loss, rtol=1e-5)
+    assert_same_gradient(our_gradient, gradient)
+    assert means["tokens"] == sum(row.action_tokens for row in rows)
 
 
-@pytest.mark.parametrize(("pack_rows", "pack_tokens"), [(1, 24), (2, 24), (1, 48), (3, 32)])
-def test_loss_and_gradient_do_not_depend_on_packing_padding_or_the_number_of_batches(pack_rows, pack_tokens):
-    rows = make_rows([24, 3, 9, 16, 5, 12, 2])
-    expected = step(rows, pack_rows=7, pack_tokens=64)
-    assert np.abs(expected[1]).max() > 1e-4
-    assert_same_step(step(rows, pack_rows, pack_tokens), expected)
+def test_one_row_at_a_time_gives_the_same_gradient(tiny, learner, plain, rows):
+    loss, gradient, _ = plain(rows)
+    ours, our_gradient, _ = step(learner, tiny, rows, one_row_a_batch(rows))
+    np.testing.assert_allclose(ours, loss, rtol=1e-5)
+    assert_same_gradient(our_gradient, gradient)
 
 
-def test_the_step_is_the_sum_of_its_rows_alone():
-    rows = make_rows([7, 4, 11])
-    loss, gradient, _ = step(rows, pack_rows=1, pack_tokens=24)
-    alone = [step([row], pack_rows=1, pack_tokens=24) for row in rows]
-    # Alone, N is 1; in the step it is 3.
-    np.testing.assert_allclose(loss, sum(part[0] for part in alone) / 3, rtol=1e-5)
-    np.testing.assert_allclose(gradient, sum(part[1] for part in alone) / 3, rtol=1e-4, atol=1e-7)
+def test_statistics_do_not_depend_on_packing(tiny, learner, rows):
+    _, _, together = step(learner, tiny, rows, pack(rows, pack_rows=2, pack_tokens=24).batches)
+    _, _, alone = step(learner, tiny, rows, one_row_a_batch(rows))
+    assert together == pytest.approx(alone, rel=1e-5)
+    assert together["entropy"] > 0.1
 
 
-def test_the_order_of_the_rows_changes_no_bit():
-    rows = make_rows([24, 3, 9, 16, 5, 12, 2])
-    one, other = step(rows, 2, 24), step(rows[::-1], 2, 24)
-    assert one[0] == other[0]
-    np.testing.assert_array_equal(one[1], other[1])
+def test_the_order_of_the_rows_changes_no_bit_and_that_of_the_batches_next_to_nothing(tiny, learner, rows):
+    batches = pack(rows, pack_rows=1, pack_tokens=24).batches
+    assert len(batches) > 2
+    loss, gradient, _ = step(learner, tiny, rows, batches)
+    same_loss, same, _ = step(learner, tiny, rows, pack(rows[::-1], pack_rows=1, pack_tokens=24).batches)
+    assert same_loss == loss
+    jax.tree.map(np.testing.assert_array_equal, same, gradient)
+    assert_same_gradient(step(learner, tiny, rows, batches[::-1])[1], gradient)
 
 
-def test_rows_with_advantage_zero_can_be_left_out():
-    rows = [replace(row, advantage=0.0) if row.uid % 2 else row for row in make_rows([9, 8, 7, 6])]
-    with_zero, without = step(rows, 2, 16, skip_zero=False), step(rows, 2, 16)
+def test_twins_with_opposite_advantages_cancel(tiny, learner, rows):
+    good = replace(rows[0], uid=20, advantage=0.5)
+    bad = replace(rows[0], uid=21, advantage=-0.5)
+    (batch,) = pack([good, bad], pack_rows=1, pack_tokens=24).batches
+    assert (batch.segments > 0).sum() == len(good)
+    _, gradient, means = step(learner, tiny, [good, bad], [batch])
+    assert means["tokens"] == 2 * good.action_tokens
+    largest = max(np.abs(value).max() for value in step(learner, tiny, [good], one_row_a_batch([good]))[1].values())
+    assert all(np.abs(value).max() < 1e-6 * largest for value in gradient.values())
+
+
+def test_rows_with_advantage_zero_can_be_left_out(tiny, learner, rows):
+    rows = [replace(row, advantage=0.0) if row.uid % 2 else row for row in rows]
+    everything = pack(rows, pack_rows=2, pack_tokens=24, skip_zero=False)
+    taught = pack(rows, pack_rows=2, pack_tokens=24)
+    assert everything.packed == taught.packed + 4
+    with_zero, without = (step(learner, tiny, rows, packing.batches) for packing in (everything, taught))
     np.testing.assert_allclose(with_zero[0], without[0], rtol=1e-5)
-    np.testing.assert_allclose(with_zero[1], without[1], rtol=1e-4, atol=1e-7)
-    assert with_zero[2]["tokens"] == sum(row.action_tokens for row in rows)
+    assert_same_gradient(with_zero[1], without[1])
 
 
-def test_an_observation_is_read_but_not_trained_on():
-    (row,) = make_rows([12])
-    observation = 1 + int(np.flatnonzero(~row.action_mask[1:-1])[0])
-    changed = replace(row, tokens=row.tokens.copy())
-    changed.tokens[observation] = (row.tokens[observation] + 1) % V
+def test_a_step_without_any_signal_has_gradient_zero(tiny, learner, rows):
+    rows = [replace(row, advantage=0.0) for row in rows]
+    _, gradient, means = step(learner, tiny, rows, pack(rows, pack_rows=2, pack_tokens=24, skip_zero=False).batches)
+    assert not any(np.any(value) for value in gradient.values())
+    assert means["ratio"] > 0
 
-    def logprobs(row):
-        (batch,) = pack([row], pack_rows=1, pack_tokens=16).batches
-        return batch, batch_gradient(LORA, batch, C)[0][1][1]
 
-    (batch, before), (_, after) = logprobs(row), logprobs(changed)
+def logprobs_by_uid(learner, tiny, rows, packing):
+    """Log-probs of each row's actions. Slots are told apart by the rows' advantages, which must differ."""
+    found = {row.uid: [] for row in rows}
+    owners = {np.float32(row.advantage): row.uid for row in rows}
+    assert len(owners) == len(rows)
+    for batch in packing.batches:
+        n = int(batch.n_actions)
+        for advantage, logprob in zip(batch.advantages[:n], learner.logprobs(tiny.lora, batch)[:n], strict=True):
+            found[owners[advantage]].append(float(logprob))
+    return found
+
+
+@pytest.mark.parametrize("shape", [(1, 24), (1, 80)])
+def test_logprobs_of_rows_that_share_a_beginning_are_those_of_the_rows_alone(tiny, learner, plain, rows, shape):
+    found = logprobs_by_uid(learner, tiny, rows, pack(rows, pack_rows=shape[0], pack_tokens=shape[1]))
+    _, _, expected = plain(rows)
+    for row, values in zip(rows, np.asarray(expected), strict=True):
+        at = np.flatnonzero(row.action_mask) - 1
+        np.testing.assert_allclose(found[row.uid], values[at], atol=1e-5)
+
+
+@pytest.mark.parametrize("changed", [0, 1, 2])
+def test_what_one_row_does_later_is_nothing_to_those_it_shares_a_beginning_with(tiny, learner, rows, changed):
+    """Rows 0 to 2 share the prompt and the first action; 0 and 1 the observation and half of the second action too."""
+    group = rows[:3]
+    other = replace(group[changed], tokens=group[changed].tokens.copy())
+    other.tokens[-2] += 1  # an action; the order of the rows stays
+    before = pack(group, pack_rows=1, pack_tokens=80)
+    after = pack([other if row.uid == changed else row for row in group], pack_rows=1, pack_tokens=80)
+    ((first,), (second,)) = before.batches, after.batches
+    np.testing.assert_array_equal(first.segments, second.segments)
+    was, now = (logprobs_by_uid(learner, tiny, group, packing) for packing in (before, after))
+    for row in group:
+        if row.uid != changed:
+            assert now[row.uid] == was[row.uid]
+        else:
+            assert now[row.uid][:-2] == was[row.uid][:-2]
+            assert abs(now[row.uid][-1] - was[row.uid][-1]) > 1e-5  # it did read its own new token
+
+
+def test_an_observation_is_read_but_not_trained_on(tiny, learner, rows):
+    row = rows[0]
+    observation = 14  # the second of the four tokens after the first action
+    assert not row.action_mask[observation]
+    other = replace(row, tokens=row.tokens.copy())
+    other.tokens[observation] += 1
+    (batch,) = one_row_a_batch([row])
+    before, after = (learner.logprobs(tiny.lora, one_row_a_batch([r])[0]) for r in (row, other))
     n = int(batch.n_actions)
     later = np.asarray(batch.action_index)[:n] >= observation
+    assert later.sum() == 3
     assert (np.abs(before - after)[:n][later] > 1e-6).all()
     np.testing.assert_array_equal(np.asarray(before)[:n][~later], np.asarray(after)[:n][~later])
     # Its own log-prob is in no slot: the actions are exactly the mask.
     assert sorted(np.asarray(batch.action_index)[:n] + 1) == np.flatnonzero(row.action_mask).tolist()
-    assert step([row], 1, 16)[2]["tokens"] == row.action_tokens
-
-
-def test_an_unchanged_policy_has_ratio_one_and_still_learns():
-    rows = make_rows([10, 6])
-    on_policy = []
-    for row in rows:
-        (batch,) = pack([row], pack_rows=1, pack_tokens=16).batches
-        logprobs = np.asarray(batch_gradient(LORA, batch, C)[0][1][1])[: row.action_tokens]
-        sampled = np.zeros(len(row), np.float32)
-        sampled[row.action_mask] = logprobs
-        on_policy.append(replace(row, sample_logprobs=sampled))
-    _, gradient, means = step(on_policy, pack_rows=2, pack_tokens=16)
-    assert means["ratio"] == pytest.approx(1.0, abs=1e-5)
-    assert means["max_gap"] < 1e-5
-    assert np.abs(gradient).max() > 1e-4

@@ -34,7 +34,7 @@ def test_one_row_by_hand():
     (batch,) = pack([row_from(3, trajectory, 0.5)], pack_rows=2, pack_tokens=10).batches
     assert batch.tokens.tolist() == [[7, 8, 20, 21, 9, 9, 9, 22, 6, 0], [0] * 10]
     assert batch.positions.tolist() == [[0, 1, 2, 3, 4, 5, 6, 7, 8, 0], [0] * 10]
-    assert batch.segments.tolist() == [[1] * 9 + [0], [0] * 10]
+    assert batch.segments.tolist() == [[1] * 9 + [0], [0] * 10]  # alone, a row is all beginning
     assert int(batch.n_actions) == 3
     # The hidden state before an action predicts it: actions stand at 2, 3 and 7.
     assert batch.action_index.tolist() == [1, 2, 6] + [0] * 17
@@ -44,15 +44,117 @@ def test_one_row_by_hand():
     np.testing.assert_array_equal(batch.weights, np.array([1] * 3 + [0] * 17, np.float32))
 
 
-def test_first_fit_decreasing_fills_the_holes():
-    rows = [row_of_length(uid, length) for uid, length in [(1, 3), (2, 7), (3, 5), (4, 4)]]
-    (batch,) = pack(rows, pack_rows=2, pack_tokens=10).batches
-    assert batch.segments.tolist() == [[1] * 7 + [2] * 3, [1] * 5 + [2] * 4 + [0]]
-    assert batch.tokens[:, 1].tolist() == [201, 301]
-    assert batch.tokens[0, 8] == 101
+def test_a_group_shares_its_prompt_by_hand(new_row):
+    prompt = [7, 8]
+    rows = [
+        new_row(5, 0.5, prompt, [20, 21], [9], [22]),
+        new_row(6, -0.5, prompt, [20], [9, 9], [23]),
+        new_row(7, 0.25, prompt, [20, 21]),
+    ]
+    (batch,) = pack(rows, pack_rows=1, pack_tokens=12).batches
+    # Sorted: row 6 (20, 9), row 7 (20, 21), which is a beginning of row 5; all of them start with 7, 8, 20.
+    assert batch.tokens.tolist() == [[7, 8, 20, 9, 9, 23, 21, 21, 9, 22, 0, 0]]
+    assert batch.positions.tolist() == [[0, 1, 2, 3, 4, 5, 3, 3, 4, 5, 0, 0]]
+    assert batch.segments.tolist() == [[1, 1, 1, 2, 2, 2, 3, 4, 4, 4, 0, 0]]
+    # The first action is predicted by 8, at 1, in all three; the second of rows 7 and 5 by the shared 20, at 2.
+    n = int(batch.n_actions)
+    assert n == 7
+    assert batch.action_index[:n].tolist() == [1, 4, 1, 2, 1, 2, 8]
+    assert batch.targets[:n].tolist() == [20, 23, 20, 21, 20, 21, 22]
+    assert batch.advantages[:n].tolist() == [-0.5, -0.5, 0.25, 0.25, 0.5, 0.5, 0.5]
+    sampled = [row.sample_logprobs[row.action_mask] for row in (rows[1], rows[2], rows[0])]
+    np.testing.assert_array_equal(batch.old_logprobs[:n], np.concatenate(sampled))
+
+
+def used(packing):
+    """Tokens of each packed row."""
+    return [int(n) for batch in packing.batches for n in (batch.segments > 0).sum(-1) if n]
+
+
+def test_shared_beginnings_are_paid_for_once(new_row):
+    prompt = list(range(10))
+    rows = [new_row(uid, 1.0, prompt, [20 + uid] * (4 + uid)) for uid in range(3)]
+    assert sum(len(row) for row in rows) == 45
+    assert used(pack(rows, pack_rows=1, pack_tokens=25)) == [10 + 4 + 5 + 6]
+    assert used(pack(rows, pack_rows=1, pack_tokens=24)) == [10 + 4 + 5, 10 + 6]
+
+
+def test_two_questions_share_the_tools(new_row):
+    tools = [1, 2, 3, 4]
+    one = [new_row(uid, 1.0, [*tools, 5, 6], [20 + uid, 30]) for uid in (0, 1)]
+    two = [new_row(uid, 1.0, [*tools, 7, 8], [20 + uid, 30]) for uid in (2, 3)]
+    # The first group alone takes 6 + 2 * 2; with a row of the other, both must repeat their question: 4 + 3 * 4.
+    assert used(pack(one, pack_rows=1, pack_tokens=20)) == [10]
+    assert used(pack([*one, two[0]], pack_rows=1, pack_tokens=20)) == [16]
+    assert used(pack([*one, *two], pack_rows=1, pack_tokens=20)) == [20]
+    assert used(pack([*one, *two], pack_rows=1, pack_tokens=15)) == [10, 10]
+
+
+def test_a_row_goes_where_it_costs_least_room(new_row):
+    stranger = new_row(0, 1.0, [1] * 11, [2])
+    group = [new_row(1, 1.0, [3] * 7, [4, 4, 4]), new_row(2, 1.0, [3] * 7, [5])]
+    assert used(pack([stranger, *group], pack_rows=1, pack_tokens=20)) == [12, 7 + 3 + 1]
+
+
+def test_a_row_that_is_a_beginning_of_another_costs_nothing(new_row):
+    long, short = new_row(0, 1.0, [1, 2], [3, 4], [5], [6]), new_row(1, 1.0, [1, 2], [3])
+    twin = new_row(2, -1.0, [1, 2], [3])
+    packing = pack([long, short, twin], pack_rows=1, pack_tokens=6)
+    assert used(packing) == [6]
+    (batch,) = packing.batches
+    assert batch.targets[: int(batch.n_actions)].tolist() == [3, 3, 3, 4, 6]
+    assert batch.action_index[: int(batch.n_actions)].tolist() == [1, 1, 1, 2, 4]
+
+
+def test_there_is_a_slot_for_every_action_of_rows_that_share_them(new_row):
+    twins = [new_row(uid, 1.0 + uid, [1, 2], [3, 4, 5]) for uid in range(7)]
+    packing = pack(twins, pack_rows=2, pack_tokens=7)
+    # Two are 6 actions, three would be 9 in 7 slots.
+    assert used(packing) == [5, 5, 5, 5]
+    assert [int(batch.n_actions) for batch in packing.batches] == [12, 9]
 
 
 lengths = st.lists(st.integers(2, 16), min_size=1, max_size=20)
+
+
+def path(batch, row, segment, index):
+    """Tokens and positions of what the hidden state at `index` of a packed row has seen, itself included."""
+    seen = np.isin(batch.segments[row], (1, segment))
+    seen[index + 1 :] = False
+    return batch.tokens[row][seen].tolist(), batch.positions[row][seen].tolist()
+
+
+# Few token ids, so that rows share beginnings of all lengths, contain one another and are equal.
+trajectories = st.lists(
+    st.tuples(st.integers(1, 3), st.lists(st.tuples(st.integers(1, 2), st.booleans()), min_size=1, max_size=11)),
+    min_size=1,
+    max_size=15,
+)
+
+
+@given(trajectories, st.integers(1, 3), st.integers(12, 30))
+def test_each_action_stands_behind_its_own_history(trajectories, pack_rows, pack_tokens):
+    rows = []
+    for uid, (start, later) in enumerate(trajectories):
+        tokens, mask = [start, *(token for token, _ in later)], [False, *(sampled for _, sampled in later)]
+        logprobs = -np.arange(len(tokens)) - uid / 32
+        rows.append(TrainRow(uid, np.array(tokens), np.array(mask), np.float32(logprobs), uid + 1.0))
+    packing = pack(rows, pack_rows=pack_rows, pack_tokens=pack_tokens)
+    acting = {row.uid: row for row in rows if row.action_tokens}
+    assert (packing.packed, packing.without_actions) == (len(acting), len(rows) - len(acting))
+    found = {uid: [] for uid in acting}
+    for batch in packing.batches:
+        n = int(batch.n_actions)
+        assert batch.weights.tolist() == [1.0] * n + [0.0] * (pack_rows * pack_tokens - n)
+        for slot in range(n):
+            row = acting[int(batch.advantages[slot]) - 1]
+            at = round(-float(batch.old_logprobs[slot]) - row.uid / 32)
+            assert batch.targets[slot] == row.tokens[at]
+            b, index = divmod(int(batch.action_index[slot]), pack_tokens)
+            expected = row.tokens[:at].tolist(), list(range(at))
+            assert path(batch, b, int(batch.segments[b, index]), index) == expected
+            found[row.uid].append(at)
+    assert found == {uid: np.flatnonzero(row.action_mask).tolist() for uid, row in acting.items()}
 
 
 @given(lengths, st.integers(1, 3), st.randoms())
@@ -60,20 +162,11 @@ def test_every_row_keeps_its_own_tokens_logprobs_and_advantage(lengths, pack_row
     rows = [row_of_length(uid, length) for uid, length in enumerate(lengths, start=1)]
     random.shuffle(rows)
     packing = pack(rows, pack_rows=pack_rows, pack_tokens=16)
-    assert packing.packed == len(rows)
     seen = []
     for batch in packing.batches:
         assert batch.tokens.shape == batch.positions.shape == batch.segments.shape == (pack_rows, 16)
-        flat_tokens = batch.tokens.reshape(-1)
-        flat_owner = (np.arange(pack_rows)[:, None] * 100 + batch.segments).reshape(-1)
-        n = int(batch.n_actions)
-        assert batch.weights.tolist() == [1.0] * n + [0.0] * (pack_rows * 16 - n)
-        for slot in range(n):
+        for slot in range(int(batch.n_actions)):
             uid, i = divmod(int(batch.targets[slot]), 100)
-            before = batch.action_index[slot]
-            assert flat_tokens[before + 1] == batch.targets[slot]
-            assert flat_owner[before + 1] == flat_owner[before]
-            assert batch.positions.reshape(-1)[before] == i - 1
             assert batch.advantages[slot] == np.float32(uid + lengths[uid - 1] / 1000)
             assert batch.old_logprobs[slot] == np.float32(-batch.targets[slot] / 100)
             seen.append((uid, i))

@@ -80,15 +80,43 @@ def test_more_blocks_change_no_bit(weights):
     np.testing.assert_array_equal(run(jnp.int32(1)), run(jnp.int32(12)))
 
 
-def test_packed_rows_do_not_see_each_other(weights):
+def test_packed_rows_see_their_shared_beginning_but_not_each_other(weights):
+    model, base, lora = weights
+    rng = np.random.default_rng(3)
+    shared, first, second = (list(rng.integers(0, 61, n)) for n in (5, 7, 4))
+    positions = jnp.asarray([[*range(5), *range(5, 12), *range(5, 9), 0, 0]])
+    segments = jnp.asarray([[1] * 5 + [2] * 7 + [3] * 4 + [0] * 2], jnp.int32)
+    tokens = jnp.asarray([[*shared, *first, *second, 0, 0]], jnp.int32)
+    hidden, _ = forward(model, base, lora, tokens, Packed(positions, segments))
+    chex.assert_trees_all_close(hidden[0, :12], whole(weights, [*shared, *first]), atol=1e-5)
+    chex.assert_trees_all_close(hidden[0, 12:16], whole(weights, [*shared, *second])[5:], atol=1e-5)
+    assert np.isfinite(hidden).all()
+
+
+def test_packed_rows_without_a_shared_beginning_do_not_see_each_other(weights):
     model, base, lora = weights
     rng = np.random.default_rng(3)
     first, second = list(rng.integers(0, 61, 7)), list(rng.integers(0, 61, 9))
-    state = Packed(jnp.asarray([[*range(7), *range(9), 0, 0]]), jnp.asarray([[1] * 7 + [2] * 9 + [0] * 2], jnp.int32))
+    state = Packed(jnp.asarray([[*range(7), *range(9), 0, 0]]), jnp.asarray([[2] * 7 + [3] * 9 + [0] * 2], jnp.int32))
     hidden, _ = forward(model, base, lora, jnp.asarray([[*first, *second, 0, 0]], jnp.int32), state)
     chex.assert_trees_all_close(hidden[0, :7], whole(weights, first), atol=1e-5)
     chex.assert_trees_all_close(hidden[0, 7:16], whole(weights, second), atol=1e-5)
-    assert np.isfinite(hidden).all()
+
+
+def test_blocks_of_queries_see_the_same_as_one(weights):
+    """More positions than a block of queries: the second block reads the first one's keys, by the same rule."""
+    rng = np.random.default_rng(4)
+    T, segments = 300, jnp.asarray([[1] * 100 + [2] * 120 + [3] * 80], jnp.int32)
+    q, k, v = (rng.normal(size=(1, T, n, 4)).astype(np.float32) for n in (6, 2, 2))
+    out, _ = Packed(jnp.zeros((1, T), jnp.int32), segments).attend(0, *map(jnp.asarray, (q, k, v)))
+    for row in (0, 99, 100, 219, 220, 255, 256, 299):
+        own = int(segments[0, row])
+        seen = [i for i in range(row + 1) if int(segments[0, i]) in (1, own)]
+        for head in range(6):
+            scores = k[0, seen, head // 3] @ q[0, row, head] / 2
+            p = np.exp(scores - scores.max())
+            expected = p @ v[0, seen, head // 3] / p.sum()
+            np.testing.assert_allclose(out[0, row, head], expected, atol=1e-5)
 
 
 def test_later_tokens_attend_to_observations(weights):

@@ -17,25 +17,24 @@ L = 48
 
 
 @pytest.fixture(scope="module")
-def weights():
-    """A model with non-zero LoRA."""
+def run():
+    """(tokens, state) -> (hidden, state), a model with non-zero LoRA."""
     model = build_model(ARCH, LoraConfig(rank=3))
     rng = np.random.default_rng(0)
     base = {n: jnp.asarray(rng.normal(size=s.shape) * 0.3, s.dtype) for n, s in model.specs.items()}
     lora = {n: v + jnp.asarray(rng.normal(size=v.shape) * 0.1, v.dtype) for n, v in init_lora(model, 0).items()}
-    return model, base, lora
+    return jax.jit(lambda tokens, state: forward(model, base, lora, tokens, state))
 
 
-def whole(weights, tokens):
-    model, base, lora = weights
-    T = len(tokens)
-    state = Packed(jnp.arange(T)[None], jnp.ones((1, T), jnp.int32))
-    return forward(model, base, lora, jnp.asarray([tokens], jnp.int32), state)[0][0]
+def whole(run, tokens):
+    """One forward pass over the row alone, padded to 20 tokens."""
+    padded = np.zeros((1, 20), np.int32)
+    padded[0, : len(tokens)] = tokens
+    return run(padded, Packed(jnp.arange(20)[None], jnp.ones((1, 20), jnp.int32)))[0][0, : len(tokens)]
 
 
-def in_pieces(weights, tokens, cuts, *, slot=1, block=16):
+def in_pieces(run, tokens, cuts, *, slot=1, block=16):
     """Extends slot by slot piece; pads each piece to 8 tokens."""
-    model, base, lora = weights
     cache = empty_cache(ARCH.layers, 3, ARCH.kv_heads, L, ARCH.head_dim, jnp.float32)
     out = []
     for start, stop in zip([0, *cuts], [*cuts, len(tokens)], strict=True):
@@ -43,67 +42,54 @@ def in_pieces(weights, tokens, cuts, *, slot=1, block=16):
         ids[0, : stop - start], at[0, : stop - start] = tokens[start:stop], np.arange(start, stop)
         blocks = jnp.int32(-(-stop // block))
         state = Slots(*cache, jnp.asarray([slot]), jnp.asarray(at), blocks, block=block, all_slots=False)
-        hidden, state = forward(model, base, lora, jnp.asarray(ids), state)
+        hidden, state = run(ids, state)
         cache = (state.keys, state.values)
         out.append(hidden[0, : stop - start])
     return jnp.concatenate(out)
 
 
 @pytest.mark.parametrize("cuts", [[8, 16], [1, 9, 17], [3, 4, 11, 19], [7, 8, 16, 17]])
-def test_extending_in_pieces_is_one_forward(weights, cuts):
+def test_extending_in_pieces_is_one_forward(run, cuts):
     tokens = list(np.random.default_rng(1).integers(0, 61, 20))
-    chex.assert_trees_all_close(in_pieces(weights, tokens, cuts), whole(weights, tokens), atol=1e-5)
+    chex.assert_trees_all_close(in_pieces(run, tokens, cuts), whole(run, tokens), atol=1e-5)
 
 
-def test_pieces_of_one_slot_may_share_a_pass(weights):
-    model, base, lora = weights
+def test_pieces_of_one_slot_may_share_a_pass(run):
     tokens = np.random.default_rng(2).integers(0, 61, 16)
     cache = empty_cache(ARCH.layers, 3, ARCH.kv_heads, L, ARCH.head_dim, jnp.float32)
     state = Slots(*cache, jnp.asarray([2, 2]), jnp.arange(16).reshape(2, 8), jnp.int32(1), block=16, all_slots=False)
-    hidden, _ = forward(model, base, lora, jnp.asarray(tokens.reshape(2, 8), jnp.int32), state)
-    chex.assert_trees_all_close(hidden.reshape(16, -1), whole(weights, tokens), atol=1e-5)
+    hidden, _ = run(tokens.reshape(2, 8), state)
+    chex.assert_trees_all_close(hidden.reshape(16, -1), whole(run, tokens), atol=1e-5)
 
 
-def test_more_blocks_change_no_bit(weights):
-    model, base, lora = weights
+def test_more_blocks_change_no_bit(run):
     cache = empty_cache(ARCH.layers, 1, ARCH.kv_heads, L, ARCH.head_dim, jnp.float32)
-    tokens = jnp.asarray([[5, 9, 2, 7]], jnp.int32)
-    run = jax.jit(
-        lambda blocks: forward(
-            model,
-            base,
-            lora,
-            tokens,
-            Slots(*cache, jnp.asarray([0]), jnp.arange(4)[None], blocks, block=4, all_slots=True),
-        )[0]
-    )
-    np.testing.assert_array_equal(run(jnp.int32(1)), run(jnp.int32(12)))
+    slots = lambda blocks: Slots(*cache, jnp.asarray([0]), jnp.arange(4)[None], jnp.int32(blocks), 4, True)  # noqa: E731
+    np.testing.assert_array_equal(*(run(jnp.asarray([[5, 9, 2, 7]]), slots(blocks))[0] for blocks in (1, 12)))
 
 
-def test_packed_rows_see_their_shared_beginning_but_not_each_other(weights):
-    model, base, lora = weights
+def test_packed_rows_see_their_shared_beginning_but_not_each_other(run):
     rng = np.random.default_rng(3)
     shared, first, second = (list(rng.integers(0, 61, n)) for n in (5, 7, 4))
     positions = jnp.asarray([[*range(5), *range(5, 12), *range(5, 9), 0, 0]])
     segments = jnp.asarray([[1] * 5 + [2] * 7 + [3] * 4 + [0] * 2], jnp.int32)
     tokens = jnp.asarray([[*shared, *first, *second, 0, 0]], jnp.int32)
-    hidden, _ = forward(model, base, lora, tokens, Packed(positions, segments))
-    chex.assert_trees_all_close(hidden[0, :12], whole(weights, [*shared, *first]), atol=1e-5)
-    chex.assert_trees_all_close(hidden[0, 12:16], whole(weights, [*shared, *second])[5:], atol=1e-5)
+    hidden, _ = run(tokens, Packed(positions, segments))
+    chex.assert_trees_all_close(hidden[0, :12], whole(run, [*shared, *first]), atol=1e-5)
+    chex.assert_trees_all_close(hidden[0, 12:16], whole(run, [*shared, *second])[5:], atol=1e-5)
     assert np.isfinite(hidden).all()
 
 
-def test_packed_rows_without_a_shared_beginning_do_not_see_each_other(weights):
-    model, base, lora = weights
+def test_packed_rows_without_a_shared_beginning_do_not_see_each_other(run):
     rng = np.random.default_rng(3)
     first, second = list(rng.integers(0, 61, 7)), list(rng.integers(0, 61, 9))
     state = Packed(jnp.asarray([[*range(7), *range(9), 0, 0]]), jnp.asarray([[2] * 7 + [3] * 9 + [0] * 2], jnp.int32))
-    hidden, _ = forward(model, base, lora, jnp.asarray([[*first, *second, 0, 0]], jnp.int32), state)
-    chex.assert_trees_all_close(hidden[0, :7], whole(weights, first), atol=1e-5)
-    chex.assert_trees_all_close(hidden[0, 7:16], whole(weights, second), atol=1e-5)
+    hidden, _ = run(jnp.asarray([[*first, *second, 0, 0]], jnp.int32), state)
+    chex.assert_trees_all_close(hidden[0, :7], whole(run, first), atol=1e-5)
+    chex.assert_trees_all_close(hidden[0, 7:16], whole(run, second), atol=1e-5)
 
 
-def test_blocks_of_queries_see_the_same_as_one(weights):
+def test_blocks_of_queries_see_the_same_as_one(run):
     """More positions than a block of queries: the second block reads the first one's keys, by the same rule."""
     rng = np.random.default_rng(4)
     T, segments = 300, jnp.asarray([[1] * 100 + [2] * 120 + [3] * 80], jnp.int32)
@@ -119,10 +105,10 @@ def test_blocks_of_queries_see_the_same_as_one(weights):
             np.testing.assert_allclose(out[0, row, head], expected, atol=1e-5)
 
 
-def test_later_tokens_attend_to_observations(weights):
+def test_later_tokens_attend_to_observations(run):
     tokens = list(range(1, 12))
     other = [*tokens[:4], 60, *tokens[5:]]
-    a, b = whole(weights, tokens), whole(weights, other)
+    a, b = whole(run, tokens), whole(run, other)
     np.testing.assert_array_equal(a[:4], b[:4])
     assert (np.abs(np.asarray(a[5:] - b[5:])).max(-1) > 1e-4).all()
 

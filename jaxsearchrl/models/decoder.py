@@ -258,10 +258,13 @@ def _weight(
 
 
 def _dot(x: jax.Array, w: jax.Array) -> jax.Array:
-    """x [..., in] · w [in, out] in the dtype of w, accumulated in float32."""
-    return jax.lax.dot_general(
-        x.astype(w.dtype), w, (((x.ndim - 1,), (0,)), ((), ())), preferred_element_type=jnp.float32
-    )
+    """x [..., in] · w [in, out] in the dtype of w, accumulated in float32.
+
+    In two dimensions: the gradient by a three-dimensional x made XLA's CPU backend copy x transposed (twice the time).
+    """
+    flat = x.reshape(-1, x.shape[-1]).astype(w.dtype)
+    y = jax.lax.dot_general(flat, w, (((1,), (0,)), ((), ())), preferred_element_type=jnp.float32)
+    return y.reshape(*x.shape[:-1], w.shape[-1])
 
 
 def _dotted(path: tuple[Any, ...]) -> str:

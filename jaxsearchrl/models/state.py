@@ -31,7 +31,7 @@ class Packed:
     def attend(self, layer: int, q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, "Packed"]:
         """q [B, T, N, H], k and v [B, T, K, H] -> [B, T, N, H], by blocks of queries: no [T, T] scores at once."""
         del layer
-        T, block = q.shape[1], 256
+        T, block = q.shape[1], 128
         outs = []
         for start in range(0, T, block):
             stop = min(start + block, T)
@@ -125,11 +125,20 @@ def _put(layers: tuple[jax.Array, ...], index: int, value: jax.Array) -> tuple[j
 
 
 def _attend_masked(q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array) -> jax.Array:
-    """q [B, T, N, H], k and v [B, L, K, H], mask [B, T, L] -> [B, T, N, H]; no key at all gives the mean of v."""
+    """q [B, T, N, H], k and v [B, L, K, H], mask [B, T, L] -> [B, T, N, H]; every query must see some key.
+
+    Written as products of three-dimensional arrays and a sum of scores and mask, the form in which XLA's CPU backend
+    copies and passes over the scores least.
+    """
     B, T, N, H = q.shape
     K = k.shape[2]
-    q = q.reshape(B, T, K, N // K, H) * (1 / math.sqrt(H))
-    scores = jnp.einsum("btkgh,blkh->bkgtl", q, k, preferred_element_type=jnp.float32)
-    weights = jax.nn.softmax(jnp.where(mask[:, None, None], scores, MASKED), axis=-1)
-    out = jnp.einsum("bkgtl,blkh->btkgh", weights, v, preferred_element_type=jnp.float32)
-    return out.reshape(B, T, N, H)
+    G = N // K
+    q = (q * (1 / math.sqrt(H))).reshape(B, T, K, G, H).transpose(0, 2, 3, 1, 4).reshape(B * K, G * T, H)
+    k, v = (x.transpose(0, 2, 1, 3).reshape(B * K, -1, H) for x in (k, v))
+    bias = jnp.broadcast_to(jnp.where(mask, 0.0, MASKED)[:, None, None], (B, K, G, *mask.shape[1:]))
+    scores = jnp.einsum("bth,blh->btl", q, k, preferred_element_type=jnp.float32)
+    scores = scores + bias.reshape(scores.shape)
+    weights = jnp.exp(scores - lax.stop_gradient(scores.max(-1, keepdims=True)))
+    out = jnp.einsum("btl,blh->bth", weights, v, preferred_element_type=jnp.float32)
+    out = out / weights.sum(-1, keepdims=True)
+    return out.reshape(B, K, G, T, H).transpose(0, 3, 1, 2, 4).reshape(B, T, N, H)

@@ -1,0 +1,44 @@
+"""The demo: SmolLM2-135M learns to search 4,146 real passages on a CPU; no account, key or hub is needed.
+
+A query joins two or three questions about different articles, so searching more than once pays. The model cannot call
+tools at first: a short warm start imitates a rule that searches each question and curates the top hit, without looking
+at the gold. Then RL. Everything is sized for two cores: short prompts, short results, few turns.
+"""
+
+from jaxsearchrl.config import (
+    CheckpointConfig,
+    Config,
+    EvalConfig,
+    LearningConfig,
+    LoraConfig,
+    ModelConfig,
+    SamplingConfig,
+    TaskConfig,
+    TrainConfig,
+    WarmStartConfig,
+)
+
+
+def get_config() -> Config:
+    """Ends within a quarter of an hour; `--config.train.steps=24` is a run that learns."""
+    return Config(
+        name="demo",
+        model=ModelConfig(path="demo"),
+        lora=LoraConfig(rank=16, alpha=32.0),
+        task=TaskConfig(
+            corpus="demo",
+            train_tasks="demo",
+            eval_tasks="demo",
+            compact_results=True,
+            max_turns=4,
+            search_default_k=2,
+            snippet_chars=60,
+            max_observation_tokens=160,
+        ),
+        sampling=SamplingConfig(slots=32, capacity=768, max_turn_tokens=160, decode_steps=16, read_block=64),
+        learning=LearningConfig(learning_rate=2e-4, loss_constant=768.0, pack_rows=1, pack_tokens=2048),
+        train=TrainConfig(steps=2, groups_per_step=4, group_size=8),
+        eval=EvalConfig(every=2, tasks=16, tries=2),
+        warm_start=WarmStartConfig(trajectories=64, rows_per_step=8, learning_rate=1e-3),
+        checkpoint=CheckpointConfig(every=2),
+    )

@@ -21,7 +21,8 @@ _CALL_TAG = re.compile(r"</?tool_call>")
 _MAX_DEPTH = 32
 _TOO_DEEP = f"the JSON is nested deeper than {_MAX_DEPTH} levels"
 
-_RIGHT_FORM = '<tool_call>\n{"name": "tool name", "arguments": {"argument": "value"}}\n</tool_call>'
+# Not a call that could be copied as it stands: a small model would.
+_RIGHT_FORM = '<tool_call>{"name": ..., "arguments": {...}}</tool_call>'
 
 
 def write_call(call: ToolCall | MalformedCall) -> str:
@@ -78,7 +79,7 @@ def _read_call(text: str, opening: re.Match[str], truncated: bool) -> tuple[Tool
         outcome = "there is something between the JSON object and </tool_call>"
     if isinstance(outcome, ToolCall):
         return outcome, stop
-    error = f"This tool call was not run: {outcome}. Write each call like this:\n{_RIGHT_FORM}"
+    error = f"This tool call was not run: {outcome}. The form is {_RIGHT_FORM}"
     return MalformedCall(text[opening.start() : stop], error), stop
 
 

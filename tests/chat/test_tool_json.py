@@ -103,7 +103,7 @@ def test_a_malformed_call_names_the_fault_and_shows_the_right_form(name):
     assert isinstance(malformed, MalformedCall)
     assert malformed.text == call(body)
     assert fault in malformed.error
-    assert '<tool_call>\n{"name": "tool name", "arguments": {"argument": "value"}}\n</tool_call>' in malformed.error
+    assert '<tool_call>{"name": ..., "arguments": {...}}</tool_call>' in malformed.error
     malformed.error.encode()  # the model has to be able to read it
     assert good == SEARCH_CALL
     assert turn.text == "before\nafter"

@@ -1,0 +1,168 @@
+"""What must hold between the sampler and the learner: the same weights, the same buffers, the same log-probs."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxsearchrl.config import Config, LearningConfig, LoraConfig, SamplingConfig
+from jaxsearchrl.dry_run import dry_run_config
+from jaxsearchrl.experiment import load_experiment
+from jaxsearchrl.learning.learner import Learner, make_update, policy_loss
+from jaxsearchrl.learning.optimizer import make_optimizer
+from jaxsearchrl.learning.packing import pack, row_from
+from jaxsearchrl.models.architecture import Architecture, Rope
+from jaxsearchrl.models.decoder import build_model, init_lora
+from jaxsearchrl.sampling.contract import SampleRequest
+from jaxsearchrl.sampling.engine import Engine
+from jaxsearchrl.telemetry.compilations import compilations
+from jaxsearchrl.telemetry.progress import Progress
+from jaxsearchrl.trajectory import Trajectory
+
+VOCAB, STOP, CHUNK = 59, 7, 8
+ARCH = Architecture("qwen2", 61, 24, 2, 9, 3, 4, 32, 1e-5, True, True, False, False, 128, Rope())
+MODEL = build_model(ARCH, LoraConfig(rank=3))
+CONFIG = SamplingConfig(slots=3, capacity=96, extend_chunks=2, chunk_tokens=CHUNK, decode_steps=5, read_block=16)
+PACK = {"pack_rows": 2, "pack_tokens": 96}
+
+
+def lora_of(model, seed=0, scale=0.1):
+    """An adapter that is not zero."""
+    rng = np.random.default_rng(seed)
+    return {n: v + jnp.asarray(rng.normal(size=v.shape) * scale, v.dtype) for n, v in init_lora(model, seed).items()}
+
+
+@pytest.fixture(scope="module")
+def base():
+    """Weights in which the two ids above the tokenizer would often be the likeliest of all."""
+    rng = np.random.default_rng(0)
+    base = {n: jnp.asarray(rng.normal(size=s.shape) * 0.4, s.dtype) for n, s in MODEL.specs.items()}
+    return base | {"embed_tokens": base["embed_tokens"].at[VOCAB:].multiply(20.0)}
+
+
+@pytest.fixture(scope="module")
+def engine(base):
+    return Engine(MODEL, base, lora_of(MODEL), CONFIG, stop_ids=[STOP], vocab_size=VOCAB, seed=1)
+
+
+def learner_of(base, temperature):
+    return Learner(MODEL, base, policy_loss, vocab_size=VOCAB, temperature=temperature)
+
+
+def play(engine, prompts, group, turns, temperature):
+    """Plays `group` tries of each prompt through the engine, more than it has slots; an observation after each turn."""
+    trajectories, waiting, live = {}, [(p, g) for p in range(len(prompts)) for g in range(group)], {}
+
+    def ask(uid):
+        prompt, trajectory = live[uid][0], trajectories[uid]
+        tokens = list(trajectory.tokens)
+        engine.submit(SampleRequest(uid, tokens, 7, temperature, prompt, len(prompts[prompt])))
+
+    while waiting or live:
+        while waiting and engine.free_slots:
+            uid, (prompt, _) = len(trajectories), waiting.pop(0)
+            trajectories[uid], live[uid] = Trajectory(), (prompt, [])
+            trajectories[uid].append_prompt(prompts[prompt])
+            ask(uid)
+        for result in engine.poll():
+            trajectory, (prompt, done) = trajectories[result.uid], live[result.uid]
+            trajectory.append_sampled(result.ids, result.logprobs)
+            done.append(result.reason)
+            if len(done) == turns:
+                engine.release(result.uid)
+                del live[result.uid]
+            else:
+                # Observations shorter and longer than a chunk, of another length for each prompt and turn.
+                trajectory.append_observation([8 + prompt] * (2 + 5 * len(done) + prompt))
+                ask(result.uid)
+    return [trajectories[uid] for uid in sorted(trajectories)]
+
+
+PROMPTS = [[int(i) for i in np.random.default_rng(n).integers(8, VOCAB, n)] for n in (1, CHUNK - 1, CHUNK, 19)]
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0, 1.3])
+def test_the_learner_scores_what_was_sampled_as_the_sampler_did(base, engine, temperature):
+    lora = lora_of(MODEL, seed=5)
+    engine.renew(lora, seed=2)
+    trajectories = play(engine, PROMPTS, group=3, turns=3, temperature=temperature)
+    assert len({len(t) for t in trajectories}) > 3
+    assert any(STOP in t.tokens for t in trajectories)
+    assert all(token < VOCAB for t in trajectories for token in t.tokens)
+    rows = [row_from(uid, t, 1.0) for uid, t in enumerate(trajectories)]
+    packing = pack(rows, **PACK)
+    assert sum((batch.segments > 0).sum() for batch in packing.batches) < sum(map(len, rows))
+    learner = learner_of(base, temperature)
+    for batch in packing.batches:
+        n = int(batch.n_actions)
+        np.testing.assert_allclose(learner.logprobs(lora, batch)[:n], batch.old_logprobs[:n], atol=1e-4)
+    _, stats = learner.gradient(lora, packing.batches, 1.0)
+    means = stats.means()
+    assert means["tokens"] == sum(t.action_tokens for t in trajectories)
+    assert means["ratio"] == pytest.approx(1.0, abs=1e-4)
+    assert means["max_gap"] < 1e-4
+
+
+def test_the_adapter_and_the_temperature_do_matter_to_a_logprob(base, engine):
+    """So that the test above says something: neither may be forgotten on one of the two sides."""
+    lora = lora_of(MODEL, seed=5)
+    engine.renew(lora, seed=2)
+    (batch,) = pack([row_from(0, play(engine, PROMPTS[3:], 1, 2, 1.3)[0], 1.0)], **PACK).batches
+    n = int(batch.n_actions)
+
+    def gap(temperature, lora):
+        logprobs = learner_of(base, temperature).logprobs(lora, batch)
+        return np.abs(logprobs - batch.old_logprobs)[:n].max()
+
+    assert gap(1.3, lora) < 1e-4
+    assert gap(1.0, lora) > 1e-2
+    assert gap(1.3, lora_of(MODEL, seed=6)) > 1e-2
+
+
+def test_a_step_of_sampling_and_learning_compiles_nothing_after_the_first(base, engine):
+    learner = learner_of(base, 1.0)
+    optimizer = make_optimizer(LearningConfig(learning_rate=1e-3), 10)
+    update, lora = make_update(optimizer), lora_of(MODEL)
+    state, compiled = optimizer.init(lora), []
+    for step, prompts in enumerate((PROMPTS[3:], PROMPTS[:1], PROMPTS)):
+        before = compilations()
+        engine.renew(lora, seed=step)
+        trajectories = play(engine, prompts, group=2, turns=1 + step, temperature=1.0)
+        rows = [row_from(uid, t, 0.5 - uid % 2) for uid, t in enumerate(trajectories)]
+        grads, stats = learner.gradient(lora, pack(rows, **PACK).batches, len(rows) * 64.0)
+        assert stats.means()["max_gap"] < 1e-4  # the sampler has the last update's adapter
+        lora, state, done = update(grads, state, lora)
+        assert float(done["updated"]) == 1
+        compiled.append(compilations() - before)
+    assert compiled[0] > 0
+    assert compiled[1:] == [0, 0]
+
+
+def test_experiment_sampler_and_learner_have_one_set_of_base_buffers(tmp_path):
+    config = dry_run_config(Config(), tmp_path)
+    experiment = load_experiment(config, Progress())
+    lora = lora_of(experiment.model)
+    sampling = replace(config.sampling, slots=1, capacity=64, extend_chunks=1, chunk_tokens=8, read_block=64)
+    vocab = experiment.vocab_size
+    engine = Engine(experiment.model, experiment.base, lora, sampling, stop_ids=[2], vocab_size=vocab, seed=0)
+    learner = Learner(experiment.model, experiment.base, policy_loss, vocab_size=vocab, temperature=1.0)
+    before = {name: value.unsafe_buffer_pointer() for name, value in experiment.base.items()}
+    optimizer = make_optimizer(LearningConfig(), 10)
+    engine.submit(SampleRequest(0, [5, 6, 7], 4, 1.0, "p", 3))
+    while not (results := engine.poll()):
+        pass
+    trajectory = Trajectory()
+    trajectory.append_prompt([5, 6, 7])
+    trajectory.append_sampled(results[0].ids, results[0].logprobs)
+    batches = pack([row_from(0, trajectory, 1.0)], pack_rows=1, pack_tokens=16).batches
+    grads, _ = learner.gradient(lora, batches, 1.0)
+    new, _, _ = make_update(optimizer)(grads, optimizer.init(lora), lora)
+    engine.renew(new, 1)
+    held = [*learner._top.values(), *(value for layer in learner._base for value in layer.values())]
+    assert sorted(value.unsafe_buffer_pointer() for value in held) == sorted(before.values())
+    assert {name: value.unsafe_buffer_pointer() for name, value in engine.base.items()} == before
+    assert {name: value.unsafe_buffer_pointer() for name, value in experiment.base.items()} == before
+    assert all(not value.is_deleted() for value in jax.tree.leaves(experiment.base))
+    assert grads.keys() == experiment.model.lora_shapes.keys()

@@ -113,12 +113,10 @@ def _prompts(vocab_size: int, uids: Sequence[int], length: int) -> dict[int, lis
     return {uid: np.random.default_rng(uid).integers(0, vocab_size, length).tolist() for uid in uids}
 
 
-def _turn(
-    engine: Engine, tokens: Mapping[int, list[int]], limit: int, prompt: str = "", prompt_length: int = 0
-) -> dict[int, list[int]]:
-    """Samples `limit` tokens for each trajectory and returns these longer. Without `prompt` nothing is shared."""
+def _turn(engine: Engine, tokens: Mapping[int, list[int]], limit: int) -> dict[int, list[int]]:
+    """Samples `limit` tokens for each trajectory and returns these longer."""
     for uid, ids in tokens.items():
-        engine.submit(SampleRequest(uid, ids, limit, 1.0, prompt or uid, prompt_length or len(ids)))
+        engine.submit(SampleRequest(uid, ids, limit, 1.0))
     longer = {}
     while len(longer) < len(tokens):
         longer |= {result.uid: [*tokens[result.uid], *result.ids] for result in engine.poll()}
@@ -130,7 +128,7 @@ def _episode(engine: Engine, vocab_size: int, uids: Sequence[int], work: Episode
     prompt = rng.integers(0, vocab_size, work.prompt).tolist()
     tokens = {uid: list(prompt) for uid in uids}
     for turn in range(work.turns):
-        tokens = _turn(engine, tokens, work.sampled, f"question {uids[0]}", work.prompt)
+        tokens = _turn(engine, tokens, work.sampled)
         if turn + 1 < work.turns:
             observed = rng.integers(0, vocab_size, (len(uids), work.observed)).tolist()
             tokens = {uid: tokens[uid] + new for uid, new in zip(uids, observed, strict=True)}

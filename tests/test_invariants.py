@@ -58,7 +58,7 @@ def play(engine, prompts, group, turns, temperature):
     def ask(uid):
         prompt, trajectory = live[uid][0], trajectories[uid]
         tokens = list(trajectory.tokens)
-        engine.submit(SampleRequest(uid, tokens, 7, temperature, prompt, len(prompts[prompt])))
+        engine.submit(SampleRequest(uid, tokens, 7, temperature))
 
     while waiting or live:
         while waiting and engine.free_slots:
@@ -150,7 +150,7 @@ def test_experiment_sampler_and_learner_have_one_set_of_base_buffers(tmp_path):
     learner = Learner(experiment.model, experiment.base, policy_loss, vocab_size=vocab, temperature=1.0)
     before = {name: value.unsafe_buffer_pointer() for name, value in experiment.base.items()}
     optimizer = make_optimizer(LearningConfig(), 10)
-    engine.submit(SampleRequest(0, [5, 6, 7], 4, 1.0, "p", 3))
+    engine.submit(SampleRequest(0, [5, 6, 7], 4, 1.0))
     while not (results := engine.poll()):
         pass
     trajectory = Trajectory()

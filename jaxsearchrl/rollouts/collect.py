@@ -28,8 +28,7 @@ def collect(
 ) -> list[Rollout]:
     """`tries` rollouts of each task, those of a task side by side; the sampler must have been renewed for this call."""
     environments = [new_environment(task) for task in tasks for _ in range(tries)]
-    prompts = [group for group in range(len(tasks)) for _ in range(tries)]
-    return run_episodes(environments, prompts, sampler, chat, config, temperature=temperature, advance=advance)
+    return run_episodes(environments, sampler, chat, config, temperature=temperature, advance=advance)
 
 
 def to_records(

@@ -59,7 +59,6 @@ class Answer:
 class _Episode:
     environment: Environment
     agent: TokenAgent
-    prompt: object
     rollout: Rollout
     started: float
     asked: float = 0.0
@@ -69,7 +68,6 @@ class _Episode:
 
 def run_episodes(
     environments: Sequence[Environment],
-    prompts: Sequence[object],
     sampler: Sampler,
     chat: ChatFormat,
     config: SamplingConfig,
@@ -80,8 +78,7 @@ def run_episodes(
 ) -> list[Rollout]:
     """Plays every environment to its end; rollouts in the same order, episode i with uid i.
 
-    prompts: episodes of equal value share their first messages, which are then computed once. advance: called per
-    finished episode.
+    advance: called per finished episode.
     """
     waiting = deque(range(len(environments)))
     live: dict[int, _Episode] = {}
@@ -104,12 +101,12 @@ def run_episodes(
     def ask(uid: int) -> None:
         episode = live[uid]
         episode.asked = time.monotonic()
-        sampler.submit(episode.agent.request(episode.prompt))
+        sampler.submit(episode.agent.request())
 
     def admit(uid: int) -> None:
         agent = TokenAgent(uid, chat, config.capacity, config.max_turn_tokens, temperature)
         environment = environments[uid]
-        live[uid] = _Episode(environment, agent, prompts[uid], Rollout(agent.trajectory), time.monotonic())
+        live[uid] = _Episode(environment, agent, Rollout(agent.trajectory), time.monotonic())
         try:
             messages, tools = environment.reset(), environment.tools
         except Exception as error:

@@ -30,15 +30,13 @@ class TokenAgent:
         self.trajectory.append_prompt(self._chat.prompt_ids(messages, tools))
         return self._room() > 0
 
-    def request(self, prompt: object) -> SampleRequest:
-        """Asks for the next turn. `prompt` names what is shared with other trajectories."""
+    def request(self) -> SampleRequest:
+        """Asks for the next turn."""
         return SampleRequest(
             uid=self.uid,
             tokens=self.trajectory.tokens,
             limit=min(self._max_turn_tokens, self._room()),
             temperature=self._temperature,
-            prompt=prompt,
-            prompt_length=self.trajectory.spans[0].stop,
             find_stop=self._find_stop,
         )
 

@@ -1,6 +1,6 @@
 """What the rollout loop knows of a sampler: requests in, results out. The engine is one, tests script another."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -12,17 +12,14 @@ class SampleRequest:
     """Asks for the next turn of a trajectory.
 
     uid: names the trajectory and its random stream; below 2**31. tokens: the whole trajectory so far, which must start
-    with what the sampler already holds of it. limit: tokens to sample at most, at least 1. prompt: trajectories of
-    equal key start with the same `prompt_length` tokens, which are then computed once. find_stop: given the turn's ids,
-    how many to keep when a stop string is complete (see chat/stops.py), else None.
+    with what the sampler already holds of it. limit: tokens to sample at most, at least 1. find_stop: given the turn's
+    ids, how many to keep when a stop string is complete (see chat/stops.py), else None.
     """
 
     uid: int
     tokens: Sequence[int]
     limit: int
     temperature: float
-    prompt: Hashable
-    prompt_length: int
     find_stop: Callable[[Sequence[int]], int | None] | None = None
 
 

@@ -1,13 +1,13 @@
 """The sampler: resident slots, each holding one live trajectory for its whole life.
 
 The key/value state of a turn is never computed twice. A trajectory of n tokens has n - 1 positions in the cache: its
-last token is `pending` and goes in with the first decode step, so that extending never needs the output head. Prompts
-that a group shares are computed once and copied (`fork`); a slot that was released is still a source for its group
-until something else is written there. Slots are chosen, extended and reported in the order of uids, so that a run
-repeats whatever the timing of its tools.
+last token is `pending` and goes in with the first decode step, so that extending never needs the output head. What a new
+trajectory has in common with any slot's cache (a group's prompt, the tools' text of all prompts) is copied from there
+instead of computed; a slot that was released is still a source until something else is written there. Slots are chosen,
+extended and reported in the order of uids, so that a run repeats whatever the timing of its tools.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import jax
@@ -27,9 +27,9 @@ MAX_STOP_IDS = 8
 class Counters:
     """What the sampler did, in tokens and dispatches."""
 
-    prompt_tokens: int = 0  # prefilled by extend
+    prompt_tokens: int = 0  # of first turns, computed by extend
     observation_tokens: int = 0  # written by extend after a first turn; a turn's last sampled token rides along
-    forked_tokens: int = 0  # prompt tokens copied instead of computed
+    forked_tokens: int = 0  # of first turns, copied or kept instead of computed
     sampled_tokens: int = 0
     extend_calls: int = 0
     decode_calls: int = 0
@@ -39,8 +39,7 @@ class Counters:
 class _Slot:
     uid: int = -1  # -1: free
     tokens: list[int] = field(default_factory=list)  # positions 0 … len-1 are in the cache
-    prompt: Hashable = None  # the prompt that the cache starts with, also after release
-    prompt_length: int = 0
+    fresh: bool = False  # its first turn has not been extended yet
     request: SampleRequest | None = None
     ids: list[int] = field(default_factory=list)  # of the turn under way
     logprobs: list[float] = field(default_factory=list)
@@ -107,7 +106,7 @@ class Engine:
 
     def release(self, uid: int) -> None:
         slot = self._slots[self._by_uid.pop(uid)]
-        slot.uid, slot.request, slot.ids, slot.logprobs = -1, None, [], []
+        slot.uid, slot.fresh, slot.request, slot.ids, slot.logprobs = -1, False, None, [], []
 
     def renew(self, lora: Weights, seed: int) -> None:
         """Takes new weights and a new random stream; frees all slots and forgets prompts computed with the old."""
@@ -141,60 +140,56 @@ class Engine:
         )
 
     def _take(self, request: SampleRequest) -> int:
-        """A free slot for a new trajectory, best one that already starts with its prompt."""
+        """A free slot for a new trajectory: the one whose cache has most in common with it, else the emptiest."""
         free = [i for i, slot in enumerate(self._slots) if slot.uid < 0]
         if not free:
             raise ValueError(f"trajectory {request.uid}: no free slot")
-        ready = [i for i in free if self._slots[i].prompt == request.prompt]
-        # A free slot that holds some group's prompt is kept for that group as long as there is another.
-        blank = [i for i in free if self._slots[i].prompt is None]
-        index = (ready or blank or free)[0]
+        shared = {i: _common(self._slots[i].tokens, request.tokens[:-1]) for i in free}
+        index = min(free, key=lambda i: (-shared[i], len(self._slots[i].tokens), i))
         slot = self._slots[index]
-        slot.uid, self._by_uid[request.uid] = request.uid, index
-        if ready:  # the cache is cut back to the prompt
-            slot.tokens = slot.tokens[: slot.prompt_length - 1]
-            self.counters.forked_tokens += len(slot.tokens)
-        else:
-            slot.tokens, slot.prompt, slot.prompt_length = [], None, 0
+        slot.uid, slot.fresh, self._by_uid[request.uid] = request.uid, True, index
+        slot.tokens = slot.tokens[: shared[index]]  # the cache is cut back to what serves
         return index
 
     def _extend(self) -> None:
         """Brings all slots with a turn to ask for up to their pending token."""
-        self._fork_prompts()
-        chunks, computed, waiting = [], set(), False
+        self._fork()
+        chunks, computed, waiting = [], [], False
         for index in self._in_order():
             slot, request = self._slots[index], self._slots[index].request
             if request is None or slot.ids:
                 continue
-            if slot.prompt is None and request.prompt in computed:
-                waiting = True  # for the fork of what this pass computes
+            known = request.tokens[:-1]
+            if slot.fresh and any(_common(tokens, known) > len(slot.tokens) for tokens in computed):
+                waiting = True  # for a copy of what this pass computes
                 continue
-            missing = list(request.tokens[len(slot.tokens) : -1])
-            if slot.prompt is None:
-                computed.add(request.prompt)
+            missing = list(known[len(slot.tokens) :])
+            if slot.fresh:
+                computed.append(known)
                 self.counters.prompt_tokens += len(missing)
+                self.counters.forked_tokens += len(slot.tokens)
             else:
                 self.counters.observation_tokens += len(missing)
             size = self.config.chunk_tokens
             chunks += [(index, len(slot.tokens) + i, missing[i : i + size]) for i in range(0, len(missing), size)]
-            slot.tokens = list(request.tokens[:-1])
-            slot.prompt, slot.prompt_length = request.prompt, request.prompt_length
+            slot.tokens, slot.fresh = list(known), False
         self._run_chunks(chunks)
         if waiting:
             self._extend()
 
-    def _fork_prompts(self) -> None:
-        """Copies prompts to new slots from any slot, live or free, that starts with them."""
-        sources = {slot.prompt: i for i, slot in enumerate(self._slots) if slot.prompt is not None}
+    def _fork(self) -> None:
+        """Copies to each fresh slot the cache that has most in common with its trajectory, live or free."""
         pairs = []
         for index in self._in_order():
-            slot = self._slots[index]
-            if slot.request is not None and slot.prompt is None and slot.request.prompt in sources:
-                source = sources[slot.request.prompt]
-                slot.tokens = list(slot.request.tokens[: slot.request.prompt_length - 1])
-                slot.prompt, slot.prompt_length = slot.request.prompt, slot.request.prompt_length
+            slot, request = self._slots[index], self._slots[index].request
+            if request is None or not slot.fresh:
+                continue
+            known = request.tokens[:-1]
+            shared = [0 if other.fresh else _common(other.tokens, known) for other in self._slots]
+            source = int(np.argmax(shared))
+            if shared[source] > len(slot.tokens):
                 pairs.append((source, index))
-                self.counters.forked_tokens += len(slot.tokens)
+                slot.tokens = list(known[: shared[source]])
         if pairs:
             padded = np.zeros((2, len(self._slots)), np.int32)
             padded[:, : len(pairs)] = np.array(pairs, np.int32).T
@@ -278,3 +273,12 @@ class Engine:
 
     def _blocks(self, length: int) -> np.int32:
         return np.int32(min(-(-length // self.config.read_block), self._capacity // self.config.read_block))
+
+
+def _common(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many first tokens two sequences have in common."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if list(a[low:middle]) == list(b[low:middle]) else (low, middle - 1)
+    return low

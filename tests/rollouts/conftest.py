@@ -130,9 +130,8 @@ def play(chat):
 
     def run(environments, sampler, *, retry_seconds=(0.0, 0.0, 0.0), advance=lambda: None, **settings):
         config = replace(SamplingConfig(capacity=sampler.capacity, max_turn_tokens=256), **settings)
-        prompts = [0] * len(environments)
         more = {"temperature": 1.0, "retry_seconds": retry_seconds, "advance": advance}
-        rollouts = run_episodes(environments, prompts, sampler, chat, config, **more)
+        rollouts = run_episodes(environments, sampler, chat, config, **more)
         # Whatever happened: one rollout per episode, every slot free again, nothing under way.
         assert len(rollouts) == len(environments)
         assert (sampler.live, sampler.queued) == ({}, {})

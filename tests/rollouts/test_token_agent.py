@@ -81,7 +81,7 @@ def test_the_buffer_is_what_was_sampled_and_answered_in_turn(chat, environment, 
         assert agent.observe(messages)
         check(trajectory)
         # The next prompt: last prompt + sampled ids + the answer.
-        request = agent.request("p")
+        request = agent.request()
         answer = chat.observation_ids(messages, stopped=result.reason == "stop")
         assert list(request.tokens) == [*before, *result.ids, *answer]
         assert chat.decode(answer).endswith("<|im_end|>\n<|im_start|>assistant\n")
@@ -99,9 +99,9 @@ def test_odd_spacing_and_escapes_stay_as_they_were_sampled(chat):
     turn = agent.receive(result)
     assert turn.calls == (ToolCall("bm25_search", {"query": "café"}),)
     assert agent.observe([Message("tool", "nothing found", name="bm25_search")])
-    assert text in chat.decode(agent.request("p").tokens)
+    assert text in chat.decode(agent.request().tokens)
     span = agent.trajectory.spans[1]
-    assert tuple(agent.request("p").tokens[span.start : span.stop]) == result.ids
+    assert tuple(agent.request().tokens[span.start : span.stop]) == result.ids
 
 
 def test_what_the_chat_format_adds_is_no_action(chat):
@@ -131,7 +131,7 @@ def test_a_prompt_needs_room_for_one_token(chat, spare, begins):
     agent = TokenAgent(0, chat, length + spare, 256, 1.0)
     assert agent.begin(MESSAGES, []) is begins
     if begins:
-        assert agent.request("p").limit == spare
+        assert agent.request().limit == spare
 
 
 @pytest.mark.parametrize(("spare", "fits"), [(-1, False), (0, False), (1, True), (300, True)])
@@ -146,7 +146,7 @@ def test_an_observation_must_leave_room_for_one_token(chat, spare, fits):
     assert agent.observe(answer) is fits
     if fits:
         assert len(agent.trajectory) == length
-        assert agent.request("p").limit == min(spare, 256)
+        assert agent.request().limit == min(spare, 256)
     else:
         assert agent.trajectory.tokens == before
 

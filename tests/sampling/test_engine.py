@@ -66,8 +66,8 @@ def reference(uid, tokens, limit, temperature, stops=(STOP,)):
     return ids, logprobs
 
 
-def request(uid, tokens, limit=12, temperature=1.0, prompt="p", **more):
-    return SampleRequest(uid, tokens, limit, temperature, prompt, len(tokens), **more)
+def request(uid, tokens, limit=12, temperature=1.0, **more):
+    return SampleRequest(uid, tokens, limit, temperature, **more)
 
 
 def run(engine, *requests):
@@ -103,7 +103,7 @@ def test_turns_extend_and_each_token_is_computed_once(engine):
     sampled = 0
     for turn in range(3):
         wanted = {uid: reference(uid, t, 6, 1.0)[0] for uid, t in trajectory.items()}
-        requests = [SampleRequest(uid, list(t), 6, 1.0, "p", len(PROMPT)) for uid, t in trajectory.items()]
+        requests = [SampleRequest(uid, list(t), 6, 1.0) for uid, t in trajectory.items()]
         for uid, result in run(engine, *requests).items():
             assert list(result.ids) == wanted[uid]
             trajectory[uid] += [*result.ids, *[9 + turn] * (3 + uid)]
@@ -115,16 +115,20 @@ def test_turns_extend_and_each_token_is_computed_once(engine):
 
 
 def test_fork_equals_separate_prefill(engine):
-    shared = run(engine, *(request(uid, PROMPT) for uid in range(3)))
-    engine.renew(LORA, SEED)
-    separate = run(engine, *(request(uid, PROMPT, prompt=f"own {uid}") for uid in range(3)))
-    assert shared == separate  # bit for bit
+    requests = [request(uid, PROMPT) for uid in range(3)]
+    requests.append(request(3, [*PROMPT[:11], 20, 21, 22]))  # has eleven tokens in common with the others
+    before = engine.counters.prompt_tokens
+    shared = run(engine, *requests)
+    assert engine.counters.prompt_tokens - before == len(PROMPT) - 1 + 2
+    for one in requests:
+        engine.renew(LORA, SEED)
+        assert run(engine, one)[one.uid] == shared[one.uid]  # bit for bit
 
 
 def test_alone_equals_any_batch(engine):
     alone = run(engine, request(2, PROMPT))[2]
     engine.renew(LORA, SEED)
-    others = [request(uid, PROMPT[: 3 + uid], prompt=uid, temperature=0.5) for uid in (0, 1, 3)]
+    others = [request(uid, PROMPT[: 3 + uid], temperature=0.5) for uid in (0, 1, 3)]
     together = run(engine, *others[:2], request(2, PROMPT), others[2])[2]
     assert alone == together
 
@@ -149,9 +153,9 @@ def test_refill_with_another_prompt(engine):
     run(engine, *(request(uid, PROMPT) for uid in range(4)))
     assert engine.free_slots == 0
     with pytest.raises(ValueError, match="no free slot"):
-        engine.submit(request(8, PROMPT[:5], prompt="q"))
+        engine.submit(request(8, PROMPT[:5]))
     engine.release(1)
-    assert list(run(engine, request(8, PROMPT[:5], prompt="q"))[8].ids) == reference(8, PROMPT[:5], 12, 1.0)[0]
+    assert list(run(engine, request(8, PROMPT[:5]))[8].ids) == reference(8, PROMPT[:5], 12, 1.0)[0]
 
 
 def test_a_changed_past_is_refused(engine):
@@ -160,7 +164,7 @@ def test_a_changed_past_is_refused(engine):
         if past[: len(PROMPT) + len(result.ids) - 1] == [*PROMPT, *result.ids[:-1]]:
             continue
         with pytest.raises(ValueError, match="do not continue"):
-            engine.submit(SampleRequest(0, past, 3, 1.0, "p", len(PROMPT)))
+            engine.submit(SampleRequest(0, past, 3, 1.0))
 
 
 def test_padding_ids_are_never_sampled():
@@ -175,7 +179,7 @@ def test_stop_strings_roll_back(engine):
     result = run(unstopped, request(4, PROMPT, find_stop=lambda got: 3 if len(got) >= 3 else None))[4]
     assert (list(result.ids), result.reason) == (ids[:3], "stop_string")
     following = [*PROMPT, *ids[:3], 9, 9, 12]
-    after = run(unstopped, SampleRequest(4, following, 5, 1.0, "p", len(PROMPT)))[4]
+    after = run(unstopped, SampleRequest(4, following, 5, 1.0))[4]
     assert list(after.ids) == reference(4, following, 5, 1.0, stops=())[0]
 
 
@@ -194,5 +198,5 @@ def test_no_compilation_after_construction(engine):
     jax.monitoring.register_event_duration_secs_listener(
         lambda name, _, **kw: compiled.append(name) if name.endswith("backend_compile_duration") else None
     )
-    run(engine, *(request(uid, (PROMPT * 3)[: 5 + 9 * uid], limit=2 + uid, prompt=uid) for uid in (1, 2, 3)))
+    run(engine, *(request(uid, (PROMPT * 3)[: 5 + 9 * uid], limit=2 + uid) for uid in (1, 2, 3)))
     assert compiled == []

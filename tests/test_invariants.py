@@ -56,9 +56,7 @@ def play(engine, prompts, group, turns, temperature):
     trajectories, waiting, live = {}, [(p, g) for p in range(len(prompts)) for g in range(group)], {}
 
     def ask(uid):
-        prompt, trajectory = live[uid][0], trajectories[uid]
-        tokens = list(trajectory.tokens)
-        engine.submit(SampleRequest(uid, tokens, 7, temperature))
+        engine.submit(SampleRequest(uid, list(trajectories[uid].tokens), 7, temperature))
 
     while waiting or live:
         while waiting and engine.free_slots:

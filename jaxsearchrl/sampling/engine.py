@@ -1,10 +1,10 @@
 """The sampler: resident slots, each holding one live trajectory for its whole life.
 
 The key/value state of a turn is never computed twice. A trajectory of n tokens has n - 1 positions in the cache: its
-last token is `pending` and goes in with the first decode step, so that extending never needs the output head. What a new
-trajectory has in common with any slot's cache (a group's prompt, the tools' text of all prompts) is copied from there
-instead of computed; a slot that was released is still a source until something else is written there. Slots are chosen,
-extended and reported in the order of uids, so that a run repeats whatever the timing of its tools.
+last token is `pending` and goes in with the first decode step, so that extending never needs the output head. What a
+new trajectory has in common with any slot's cache (a group's prompt, the tools' text of all prompts) is copied from
+there instead of computed; a slot that was released is still a source until something else is written there. Slots are
+chosen, extended and reported in the order of uids, so that a run repeats whatever the timing of its tools.
 """
 
 from collections.abc import Sequence

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxsearchrl.chat.gguf_metadata import read_metadata
+from jaxsearchrl.gguf_header import read_header
 from jaxsearchrl.errors import UserError
 
 if TYPE_CHECKING:  # transformers takes seconds to import
@@ -50,7 +50,7 @@ def _from_folder(path: Path) -> "PreTrainedTokenizerFast":
 def _from_gguf(path: Path) -> "PreTrainedTokenizerFast":
     from transformers import PreTrainedTokenizerFast
 
-    metadata = read_metadata(path)
+    metadata = read_header(path)[0]
     tokens: list[str] = _require(metadata, "tokenizer.ggml.tokens", path)
 
     def named(role: str) -> str | None:

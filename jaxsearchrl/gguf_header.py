@@ -38,6 +38,8 @@ class StoredTensor:
 
 def read_header(path: Path) -> tuple[dict[str, Any], dict[str, StoredTensor]]:
     """Returns the metadata and the tensors by name. Raises UserError when the file is no GGUF or is cut short."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
     try:
         with path.open("rb") as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -81,6 +83,8 @@ class _Cursor:
         if kind == STRING:
             return self.string()
         if kind != ARRAY:
+            if kind not in SCALARS:
+                raise ValueError(f"unknown value type {kind}")
             return self.take(SCALARS[kind])
         element, count = self.take("I"), self.take("Q")
         if element in SCALARS:

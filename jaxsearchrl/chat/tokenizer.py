@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxsearchrl.gguf_header import read_header
 from jaxsearchrl.errors import UserError
+from jaxsearchrl.gguf_header import read_header
 
 if TYPE_CHECKING:  # transformers takes seconds to import
     from tokenizers import Tokenizer

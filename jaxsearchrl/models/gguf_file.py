@@ -14,9 +14,9 @@ import gguf
 import numpy as np
 
 from jaxsearchrl.errors import ConfigError, UserError
+from jaxsearchrl.gguf_header import StoredTensor, read_header
 from jaxsearchrl.models.architecture import Architecture, Family, Rope, check_architecture, yarn_attention_factor
 from jaxsearchrl.models.fingerprint import fingerprint, sample_rows
-from jaxsearchrl.gguf_header import StoredTensor, read_header
 from jaxsearchrl.models.rope import rope_frequencies
 
 EMBEDDING, HEAD, NORM = "model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from jaxsearchrl.errors import ConfigError, UserError
+from jaxsearchrl.gguf_header import read_header
 from jaxsearchrl.models.architecture import Rope, tensor_shapes
 from jaxsearchrl.models.files import open_checkpoint
 from jaxsearchrl.models.gguf_file import hf_name
-from jaxsearchrl.gguf_header import read_header
 from jaxsearchrl.models.rope import rope_frequencies
 from jaxsearchrl.models.tiny import tiny_architecture
 

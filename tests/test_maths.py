@@ -1,5 +1,6 @@
 """The numbers that docs/maths.md works by hand and that no other test has."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from jaxsearchrl.search.index import open_or_build
 
 def chosen(probabilities, uniforms, temperature=1.0):
     logits = jnp.log(jnp.tile(jnp.asarray(probabilities), (len(uniforms), 1)))
-    return choose(logits, jnp.asarray(uniforms), jnp.full(len(uniforms), temperature), len(probabilities))
+    temperatures = jnp.full(len(uniforms), temperature)
+    return jax.jit(choose, static_argnums=3)(logits, jnp.asarray(uniforms), temperatures, len(probabilities))
 
 
 def test_the_inverse_cdf_of_four_ids():

@@ -20,7 +20,7 @@ from jaxsearchrl.config import (
 
 
 def get_config() -> Config:
-    """Ends within a quarter of an hour; `--config.train.steps=24` is a run that learns."""
+    """Ends within a quarter of an hour, before there is much to see: docs/experiments.md has the settings of longer runs."""
     return Config(
         name="demo",
         model=ModelConfig(path="demo"),
@@ -35,10 +35,10 @@ def get_config() -> Config:
             snippet_chars=60,
             max_observation_tokens=160,
         ),
-        sampling=SamplingConfig(slots=32, capacity=768, max_turn_tokens=160, decode_steps=16, read_block=64),
+        sampling=SamplingConfig(slots=16, capacity=768, max_turn_tokens=160, decode_steps=16, read_block=64),
         learning=LearningConfig(learning_rate=2e-4, loss_constant=768.0, pack_rows=1, pack_tokens=2048),
-        train=TrainConfig(steps=2, groups_per_step=4, group_size=8),
-        eval=EvalConfig(every=2, tasks=16, tries=2),
-        warm_start=WarmStartConfig(trajectories=64, rows_per_step=8, learning_rate=1e-3),
-        checkpoint=CheckpointConfig(every=2),
+        train=TrainConfig(steps=3, groups_per_step=2, group_size=8),
+        eval=EvalConfig(every=3, tasks=8, tries=2, greedy=False),
+        warm_start=WarmStartConfig(trajectories=50, rows_per_step=5, learning_rate=2e-3),
+        checkpoint=CheckpointConfig(every=3),
     )

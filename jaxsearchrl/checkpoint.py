@@ -36,10 +36,12 @@ class Checkpoints:
         if (self.folder / "_CHECKPOINT_METADATA").exists():
             raise UserError(f"{self.folder} is a single checkpoint; pass its parent {self.folder.parent}")
         self._empty_trash()
+        if jax.process_index() == 0:  # here, and not by orbax, which does it in the background
+            for unfinished in self.folder.glob("*.orbax-checkpoint-tmp*"):
+                shutil.rmtree(unfinished)
         best = BestN(get_metric_fn=_metric, n=keep_best, keep_checkpoints_without_metrics=False)
         options = ocp.CheckpointManagerOptions(
             enable_async_checkpointing=False,
-            cleanup_tmp_directories=True,
             # Renamed first, deleted then: a kill in the middle leaves no half checkpoint among the whole ones.
             todelete_subdir=_TRASH,
             best_fn=_metric if keep_best else None,  # without it orbax does not write metrics
@@ -81,7 +83,8 @@ class Checkpoints:
             host=ocp.args.JsonSave(dict(host)),
             leaves=ocp.args.JsonSave(_leaves(state)),
         )
-        if not self._manager.save(step, args=args, metrics=None if metric is None else {"metric": metric}):
+        metrics = {} if metric is None else {"metric": metric}  # not None: orbax would warn at each save
+        if not self._manager.save(step, args=args, metrics=metrics):
             raise ValueError(f"step {step} was not saved: {self.folder} has steps {self.steps()}")
         self._empty_trash()
 
@@ -118,7 +121,7 @@ class Checkpoints:
 
 
 def _metric(metrics: Mapping[str, float]) -> float:
-    return metrics["metric"]
+    return metrics.get("metric", -math.inf)
 
 
 def _leaves(tree: Any) -> dict[str, str]:

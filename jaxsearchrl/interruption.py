@@ -5,19 +5,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class InterruptedRunError(Exception):
+class Interrupted(Exception):
     """The run was asked to stop; what it has is whole and can be saved."""
 
 
 class Interruption:
-    """`check()` raises InterruptedRunError once the process was asked to stop."""
+    """`check()` raises Interrupted once the process was asked to stop."""
 
     def __init__(self) -> None:
         self.asked = False
 
     def check(self) -> None:
         if self.asked:
-            raise InterruptedRunError
+            raise Interrupted
 
 
 @contextmanager

@@ -1,23 +1,25 @@
-"""The loop: sample groups of rollouts, remove the group's mean, update the adapter; evaluate, record and save on the way.
+"""The loop: sample groups of rollouts, remove the group's mean, update the adapter; evaluate, record and save.
 
-A step is a pure function of the configuration, the adapter, the optimizer's state and the step's number: tasks, random streams and
-schedules follow from the number. So resuming is running the same command, and the result is that of a run that never stopped.
+A step is a pure function of the configuration, the adapter, the optimizer's state and the step's number: tasks, random
+streams and schedules follow from the number. So resuming is running the same command, and the result is that of a run
+that never stopped.
 """
 
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from jaxsearchrl.checkpoint import Checkpoints
-from jaxsearchrl.config import Config
+from jaxsearchrl.config import Config, TelemetryConfig, TrainConfig
 from jaxsearchrl.config_checks import check_resume
 from jaxsearchrl.config_tree import from_json, to_json
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.evaluation.evaluate import summarise
 from jaxsearchrl.evaluation.report import write_report
 from jaxsearchrl.experiment import Experiment, load_experiment
-from jaxsearchrl.interruption import InterruptedRunError, Interruption, interruption
+from jaxsearchrl.interruption import Interrupted, Interruption, interruption
 from jaxsearchrl.learning.advantages import GroupAdvantages, group_advantages, shuffled
 from jaxsearchrl.learning.learner import Learner, make_update, policy_loss
 from jaxsearchrl.learning.optimizer import make_optimizer
@@ -33,6 +35,7 @@ from jaxsearchrl.tasks.curated.data import Task
 from jaxsearchrl.telemetry.alarms import alarms
 from jaxsearchrl.telemetry.compilations import compilations
 from jaxsearchrl.telemetry.metrics import rollout_metrics
+from jaxsearchrl.telemetry.metrics_file import read_metrics
 from jaxsearchrl.telemetry.plots import write_plots
 from jaxsearchrl.telemetry.progress import Progress
 from jaxsearchrl.telemetry.writers import MetricWriters
@@ -41,7 +44,10 @@ from jaxsearchrl.warm_start import examples, warm_start
 
 @dataclass
 class Run:
-    """A run at work: its parts, and the state that steps replace. `step` counts the updates that were tried."""
+    """A run at work: its parts, and the state that steps replace.
+
+    step counts the updates that were tried; total is where the run ends.
+    """
 
     config: Config
     experiment: Experiment
@@ -53,30 +59,32 @@ class Run:
     writers: MetricWriters
     progress: Progress
     interruption: Interruption
+    total: int
     lora: Weights
     opt_state: Any
     step: int = 0
-    metric: float | None = None  # of the last evaluation: what "best" means
 
 
 def train(config: Config, workdir: str) -> None:
     """Trains to the configured end, going on from the newest checkpoint in `workdir` if there is one."""
     with ExitStack() as stack:
         run = _open(config, workdir, stack)
+        if not run.total:
+            raise UserError(
+                f"task.train_tasks has {len(run.experiment.train_tasks)} tasks, fewer than train.groups_per_step = "
+                f"{config.train.groups_per_step}"
+            )
+        run.folder.write_config(to_json(config))
         try:
-            total = _total_steps(run)
-            if run.step == 0 and not run.checkpoints.steps():
-                _start(run)
-            while run.step < total:
-                with run.progress.step(run.step + 1, total):
+            if not run.checkpoints.steps():
+                _warm_start(run)
+            _complete(run)
+            while run.step < run.total:
+                with run.progress.step(run.step + 1, run.total):
                     _step(run)
-                    last = run.step == total
-                    if config.eval.every and (run.step % config.eval.every == 0 or last):
-                        _evaluate(run)
-                    if run.step % config.checkpoint.every == 0 or last:
-                        _save(run)
+                    _complete(run)
             _finish(run)
-        except InterruptedRunError:
+        except Interrupted:
             if run.step not in run.checkpoints.steps():
                 _save(run)
             run.progress.note(f"stopped on request after step {run.step}; the same command goes on from there")
@@ -90,22 +98,32 @@ def sft(config: Config, workdir: str) -> None:
         run = _open(config, workdir, stack)
         if run.checkpoints.steps():
             raise UserError(f"{run.folder.path} has been warm-started already; choose another --workdir")
-        _start(run)
+        run.folder.write_config(to_json(config))
+        _warm_start(run)
+        _complete(run)
         run.progress.note(f"the adapter is in {run.folder.adapters}")
 
 
 def evaluate(config: Config, workdir: str) -> None:
-    """Evaluates the newest checkpoint in `workdir`, or the base model in an empty one."""
+    """Evaluates the newest checkpoint in `workdir`, or the base model in an empty one.
+
+    Metrics and rollouts go to evaluations/step_n, replacing those of an earlier call; the run's own stay as they are.
+    """
     with ExitStack() as stack:
         run = _open(config, workdir, stack)
-        _evaluate(run)
+        folder = run.folder.evaluations / f"step_{run.step:06d}"
+        with MetricWriters(folder, TelemetryConfig(tensorboard=False)) as writers:
+            writers.truncate_after(-1)
+            for split in _splits(config):
+                _evaluate(run, split, folder, writers)
+        run.progress.note(f"metrics and rollouts are in {folder}")
 
 
-# -------------------------------------------------------------------------------------------------------------- one step
+# ------------------------------------------------------------------------------------------------------------- one step
 
 
 def _step(run: Run) -> None:
-    """One update: rollouts, advantages, gradient, new adapter. Only the last line changes the run's state."""
+    """One update: rollouts, advantages, gradient, new adapter. Until that is there, the run's state is the old one."""
     config, experiment = run.config, run.experiment
     before = compilations()
     groups, tries = config.train.groups_per_step, config.train.group_size
@@ -215,21 +233,24 @@ def _learn(run: Run, rollouts: Sequence[Rollout], advantages: GroupAdvantages) -
     return lora, opt_state, counts | learned
 
 
-# ------------------------------------------------------------------------------------------------------- around the steps
+# ----------------------------------------------------------------------------------------------------- around the steps
 
 
 def _open(config: Config, workdir: str, stack: ExitStack) -> Run:
     """Takes the run folder, loads what the configuration names, compiles, restores the newest checkpoint."""
     progress = Progress()
     folder = stack.enter_context(RunFolder(workdir))
+    checkpoints = stack.enter_context(
+        Checkpoints(folder.checkpoints, config.checkpoint.keep_last, config.checkpoint.keep_best)
+    )
     stored = folder.read_config()
-    if stored is not None:
+    if stored is not None and checkpoints.steps():  # what never came to a checkpoint may be set anew
         where = str(folder.path / "config.json")
         check_resume(from_json(Config, stored, where), config, where)
-    folder.write_config(to_json(config))
     experiment = load_experiment(config, progress)
+    total = _total_steps(config.train, len(experiment.train_tasks))
     lora = init_lora(experiment.model, seed_of(config.train.seed, "lora"))
-    optimizer = make_optimizer(config.learning, config.train.steps)
+    optimizer = make_optimizer(config.learning, total)
     with progress.phase("compiling the sampler"):
         engine = Engine(
             experiment.model,
@@ -253,12 +274,11 @@ def _open(config: Config, workdir: str, stack: ExitStack) -> Run:
         ),
         update=make_update(optimizer),
         folder=folder,
-        checkpoints=stack.enter_context(
-            Checkpoints(folder.checkpoints, config.checkpoint.keep_last, config.checkpoint.keep_best)
-        ),
+        checkpoints=checkpoints,
         writers=stack.enter_context(MetricWriters(folder.path, config.telemetry)),
         progress=progress,
         interruption=stack.enter_context(interruption()),
+        total=total,
         lora=lora,
         opt_state=optimizer.init(lora),
     )
@@ -278,16 +298,35 @@ def _restore(run: Run) -> None:
                 f"{run.folder.path}: the {name} is not the one that this run started with ({now[:12]}, was "
                 f"{host[name][:12]}); restore it, or choose another --workdir"
             )
-    run.lora, run.opt_state, run.step, run.metric = state["lora"], state["opt_state"], step, host["metric"]
+    run.lora, run.opt_state, run.step = state["lora"], state["opt_state"], step
     run.writers.truncate_after(step)
     run.progress.note(f"going on after step {step}, from {run.checkpoints.folder / str(step)}")
 
 
+def _complete(run: Run) -> None:
+    """The evaluation and the checkpoint that are due after a step, as far as a run that went on lacks them."""
+    last = run.step == run.total
+    every = run.config.eval.every
+    if every and (run.step % every == 0 or last):
+        for split in _splits(run.config):
+            if _row(run, split) is None:
+                _evaluate(run, split, run.folder.path, run.writers)
+    if (run.step % run.config.checkpoint.every == 0 or last) and run.step not in run.checkpoints.steps():
+        _save(run)
+
+
 def _save(run: Run) -> None:
-    host = {"step": run.step, "metric": run.metric, **_fingerprints(run)}
+    """The best checkpoints are those with the highest F-beta; one without an evaluation of its own is none of them."""
+    evaluated = _row(run, "eval") or {}
     with run.progress.phase("checkpoint"):
         run.experiment.export_adapter(run.folder.adapters / f"step_{run.step:06d}", run.lora)
-        run.checkpoints.save(run.step, {"lora": run.lora, "opt_state": run.opt_state}, host, run.metric)
+        state = {"lora": run.lora, "opt_state": run.opt_state}
+        run.checkpoints.save(run.step, state, _fingerprints(run), evaluated.get("score/f_beta"))
+
+
+def _row(run: Run, kind: str) -> dict[str, Any] | None:
+    """This step's metrics of a kind, if it has them."""
+    return next((row for row in read_metrics(run.folder.path, kind) if row["step"] == run.step), None)
 
 
 def _fingerprints(run: Run) -> dict[str, str]:
@@ -300,37 +339,35 @@ def _fingerprints(run: Run) -> dict[str, str]:
     }
 
 
-def _start(run: Run) -> None:
-    """Step 0: the warm start, an evaluation of where RL begins, and the first checkpoint."""
-    if run.config.warm_start.trajectories:
-        with run.progress.phase("trajectories to imitate"):
-            records = examples(run.experiment)
-        write_records(run.folder.path, "warm_start", 0, records)
-        write = lambda number, metrics: run.writers.write(0, f"warm_start/{number}", metrics)  # noqa: E731
-        run.lora = warm_start(run.experiment, run.lora, records, run.progress, write)
-    if run.config.eval.every:
-        _evaluate(run)
-    _save(run)
+def _warm_start(run: Run) -> None:
+    """Before step 0: supervised updates, if the configuration asks for them."""
+    if not run.config.warm_start.trajectories:
+        return
+    with run.progress.phase("trajectories to imitate"):
+        records = examples(run.experiment)
+    write_records(run.folder.path, "warm_start", 0, records)
+    write = lambda number, metrics: run.writers.write(0, f"warm_start/{number}", metrics)  # noqa: E731
+    run.lora = warm_start(run.experiment, run.lora, records, run.progress, write)
 
 
-def _evaluate(run: Run) -> None:
-    """Greedy and sampled tries on the evaluation tasks. The random stream is the same each time: runs differ by policy only."""
+def _splits(config: Config) -> list[str]:
+    return ["eval", "eval_greedy"] if config.eval.greedy else ["eval"]
+
+
+def _evaluate(run: Run, split: str, folder: Path, writers: MetricWriters) -> None:
+    """Sampled or greedy tries of the evaluation tasks, always on one random stream: only the policy differs."""
     settings, tasks = run.config.eval, run.experiment.eval_tasks
-    for split, tries, temperature in (("eval", settings.tries, settings.temperature), ("eval_greedy", 1, 0.0)):
-        if split == "eval_greedy" and not settings.greedy:
-            continue
-        rollouts = _rollouts(run, tasks, tries, split, temperature, step=0)
-        records = to_records(rollouts, tasks, tries, run=run.config.name, split=split, step=run.step)
-        write_records(run.folder.path, split, run.step, records)
-        metrics = summarise(records, tries)
-        run.writers.write(run.step, split, metrics)
-        if split == "eval":
-            run.metric = metrics.get("score/f_beta")
-        run.progress.note(
-            f"{split} after step {run.step}: F-beta {metrics.get('score/f_beta', float('nan')):.3f}  "
-            f"precision {metrics.get('score/precision', float('nan')):.3f}  recall {metrics.get('score/recall', float('nan')):.3f}  "
-            f"({len(tasks)} tasks x {tries})"
-        )
+    tries, temperature = (1, 0.0) if split == "eval_greedy" else (settings.tries, settings.temperature)
+    rollouts = _rollouts(run, tasks, tries, split, temperature, step=0)
+    records = to_records(rollouts, tasks, tries, run=run.config.name, split=split, step=run.step)
+    write_records(folder, split, run.step, records)
+    metrics = summarise(records, tries)
+    writers.write(run.step, split, metrics)
+    run.progress.note(
+        f"{split} after step {run.step}: F-beta {metrics.get('score/f_beta', float('nan')):.3f}  "
+        f"precision {metrics.get('score/precision', float('nan')):.3f}  "
+        f"recall {metrics.get('score/recall', float('nan')):.3f}  ({len(tasks)} tasks x {tries})"
+    )
 
 
 def _finish(run: Run) -> None:
@@ -341,11 +378,6 @@ def _finish(run: Run) -> None:
     run.progress.note(report)
 
 
-def _total_steps(run: Run) -> int:
-    """Steps until `train.steps`, or until `train.epochs` passes over the tasks if that is sooner."""
-    train, tasks = run.config.train, len(run.experiment.train_tasks)
-    if tasks < train.groups_per_step:
-        raise UserError(
-            f"task.train_tasks has {tasks} tasks, fewer than train.groups_per_step = {train.groups_per_step}"
-        )
-    return min(train.steps, train.epochs * tasks // train.groups_per_step)
+def _total_steps(train: TrainConfig, tasks: int) -> int:
+    """Steps until `train.steps`, or until `train.epochs` passes over the tasks if that is sooner; 0: too few tasks."""
+    return min(train.steps, train.epochs * tasks // train.groups_per_step) if tasks >= train.groups_per_step else 0

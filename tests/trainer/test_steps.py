@@ -1,0 +1,266 @@
+"""What a step does and what it leaves: learning, metrics, records, adapters, evaluations, the control run."""
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxsearchrl import trainer
+from jaxsearchrl.checkpoint import Checkpoints
+from jaxsearchrl.config_tree import with_values
+from jaxsearchrl.errors import UserError
+from jaxsearchrl.experiment import Experiment
+from jaxsearchrl.models.files import open_checkpoint
+from jaxsearchrl.models.peft_adapter import read_adapter
+from jaxsearchrl.records import read_records, record_steps
+from jaxsearchrl.telemetry.metrics_file import read_metrics
+
+LEARNT = {"loss", "grad_norm", "learning_rate", "ratio", "logprob_gap", "logprob_gap_max", "entropy", "action_tokens"}
+COUNTED = {"rows", "rows_without_signal", "rows_without_actions", "skipped"}
+ALWAYS = {
+    "reward",
+    "score/f_beta",
+    "score/precision",
+    "score/recall",
+    "rate/empty",
+    "rate/nonempty",
+    "rate/finished",
+    "rate/truncated",
+    "groups/no_signal",
+    "groups/all_good",
+    "groups/all_bad",
+    "entropy",
+    "turns",
+    "calls",
+    "tokens/prompt",
+    "tokens/sampled",
+    "tokens/observation",
+    "episode_seconds/p50",
+    "episode_seconds/p95",
+    "episode_seconds/max",
+    "infrastructure/failed",
+    "infrastructure/errors",
+}
+
+
+def adapter(folder, step):
+    return (folder / "adapters" / f"step_{step:06d}" / "adapter_model.safetensors").read_bytes()
+
+
+# --------------------------------------------------------------------------------------------------- an undisturbed run
+
+
+def test_every_step_tells_its_numbers(straight):
+    rows = read_metrics(straight, "train")
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    wanted = ALWAYS | {f"learn/{name}" for name in LEARNT | COUNTED}
+    wanted |= {"seconds/rollouts", "seconds/update", "speed/sampled_per_second", "speed/trained_per_second"}
+    for row in rows:
+        assert wanted | {"compilations"} <= row.keys()
+        assert (row["learn/skipped"], row["learn/rows"], row["episodes"]) == (0.0, 4.0, 4.0)
+        assert row["learn/ratio"] == pytest.approx(1.0, abs=1e-4)
+        assert row["learn/logprob_gap_max"] < 1e-4  # sampler and learner mean the same by a log-prob
+        assert row["learn/action_tokens"] == 4 * row["tokens/sampled"]
+        assert row["learn/learning_rate"] == pytest.approx(1e-3)
+        assert row["learn/grad_norm"] > 0
+
+
+def test_nothing_is_compiled_after_the_first_step(straight):
+    counts = [row["compilations"] for row in read_metrics(straight, "train")]
+    assert counts[0] > 0
+    assert counts[1:] == [0.0] * 5
+
+
+def test_each_epoch_asks_every_task_once(straight):
+    asked = [[r.task_id for r in read_records(straight, "train", step)] for step in range(1, 7)]
+    for tasks in asked:
+        assert (tasks[0], tasks[2]) == (tasks[1], tasks[3])
+        assert tasks[0] != tasks[2]
+    first = [tasks[place] for tasks in asked[:4] for place in (0, 2)]
+    assert sorted(first) == [f"q{number}" for number in range(8)]
+    assert first[:4] != [tasks[place] for tasks in asked[4:] for place in (0, 2)]  # another order
+
+
+def test_advantages_are_rewards_less_their_groups_mean(straight):
+    for step in record_steps(straight, "train"):
+        records = read_records(straight, "train", step)
+        for a, b in ((0, 1), (2, 3)):
+            mean = (records[a].reward + records[b].reward) / 2
+            for record in (records[a], records[b]):
+                assert record.advantage == pytest.approx(record.reward - mean, abs=1e-6)
+                assert record.adapter == step
+
+
+def test_evaluations_are_of_the_same_tasks_each_time(straight, config):
+    lines = Path(config.task.eval_tasks).read_text().splitlines()[: config.eval.tasks]
+    ids = [json.loads(line)["id"] for line in lines]
+    assert record_steps(straight, "eval") == record_steps(straight, "eval_greedy") == [0, 2, 4, 6]
+    for step in (0, 2, 4, 6):
+        sampled, greedy = read_records(straight, "eval", step), read_records(straight, "eval_greedy", step)
+        assert [r.task_id for r in sampled] == [i for i in ids for _ in range(config.eval.tries)]
+        assert [r.task_id for r in greedy] == ids
+        for record in (*sampled, *greedy):
+            assert (record.step, record.run) == (step, "tiny")
+            assert record.advantage is None
+            assert (record.reward, record.stop_reason) == (record.score_parts["f_beta"], "turns")
+            assert len(record.turns) == 2
+            assert record.tokens
+            assert record.gold["facts"]
+        [row] = [row for row in read_metrics(straight, "eval") if row["step"] == step]
+        assert row["reward"] == pytest.approx(np.mean([r.reward for r in sampled]))
+        assert row["reward_low"] <= row["reward"] <= row["reward_high"]
+        assert {"score/f_beta_low", "score/f_beta_high", "best_of_n/f_beta", "score/recall"} <= row.keys()
+
+
+def test_an_adapter_lies_beside_every_checkpoint_ever_taken(straight, config):
+    arch = open_checkpoint(config.model.path).architecture
+    assert sorted(path.name for path in (straight / "adapters").iterdir()) == [
+        "step_000000",
+        "step_000003",
+        "step_000006",
+    ]
+    for step in (0, 3, 6):
+        pairs, lora = read_adapter(straight / "adapters" / f"step_{step:06d}", arch)
+        assert lora.rank == config.lora.rank
+        assert len(pairs) == arch.layers * len(config.lora.modules)
+        assert all(np.any(b) == (step > 0) for _, b in pairs.values())
+
+
+def test_the_best_checkpoint_is_that_of_the_best_evaluation(straight):
+    """Step 3 has no evaluation of its own: it is kept for being late, not for being good."""
+    f_beta = {row["step"]: row["score/f_beta"] for row in read_metrics(straight, "eval")}
+    with Checkpoints(straight / "checkpoints", keep_last=2, keep_best=1) as checkpoints:
+        assert checkpoints.best_step() == max((0, 6), key=f_beta.__getitem__)
+
+
+def test_the_report_is_written(straight):
+    assert "F-beta after step 6" in (straight / "report.md").read_text()
+
+
+# ------------------------------------------------------------------------------------------------- evaluation by itself
+
+
+def test_an_evaluation_by_itself_repeats_the_runs_own_and_leaves_it_alone(config, straight, with_letter_e, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(straight, run)
+    for _ in range(2):  # again, in the same place
+        trainer.evaluate(config, str(run))
+    assert (run / "metrics.jsonl").read_text() == (straight / "metrics.jsonl").read_text()
+    [again] = read_metrics(run / "evaluations" / "step_000006", "eval")
+    [before] = [row for row in read_metrics(straight, "eval") if row["step"] == 6]
+    assert again.keys() == before.keys()
+    assert all(again[key] == before[key] for key in again if not key.startswith("episode_seconds/"))
+    more = with_values(config, {"eval.tasks": 4, "eval.greedy": False})
+    trainer.evaluate(more, str(run))
+    [row] = read_metrics(run / "evaluations" / "step_000006")
+    assert (row["kind"], row["groups/total"]) == ("eval", 4.0)
+
+
+def test_the_base_model_can_be_evaluated_in_an_empty_folder(config, straight, with_letter_e, tmp_path):
+    trainer.evaluate(config, str(tmp_path))
+    [row] = read_metrics(tmp_path / "evaluations" / "step_000000", "eval")
+    [start] = [row for row in read_metrics(straight, "eval") if row["step"] == 0]
+    assert row["reward"] == start["reward"]
+    assert not (tmp_path / "config.json").exists()
+
+
+# ------------------------------------------------------------------------------------------------------------- one step
+
+
+def test_a_step_without_signal_changes_nothing(config, state, tmp_path):
+    """A random model never curates anything: all rewards are equal. Neither weights nor moments nor the count move."""
+    settings = {"train.steps": 2, "eval.every": 0, "checkpoint.every": 1, "checkpoint.keep_best": 0}
+    trainer.train(with_values(config, settings), str(tmp_path))
+    rows = read_metrics(tmp_path, "train")
+    assert [row["learn/skipped"] for row in rows] == [1.0, 1.0]
+    assert [row["groups/no_signal"] for row in rows] == [1.0, 1.0]
+    assert [row["learn/rows_without_signal"] for row in rows] == [4.0, 4.0]
+    assert adapter(tmp_path, 0) == adapter(tmp_path, 1) == adapter(tmp_path, 2)
+    moments = {name: leaf for name, leaf in state(tmp_path).items() if name.startswith("['opt_state']")}
+    assert moments
+    assert all(not np.any(leaf) for leaf in moments.values())
+
+
+def test_after_a_step_with_signal_one_without_changes_nothing_either(train, parts, tmp_path, monkeypatch):
+    """Not even through Adam's memory of the first."""
+    train(tmp_path, train__steps=1, checkpoint__every=1)
+    monkeypatch.setattr(parts["LetterE"], "score", lambda self: parts["Score"](0.5, {"f_beta": 0.5, "empty": 0.0}))
+    monkeypatch.setattr(trainer, "write_report", lambda *_: "")
+    train(tmp_path, train__steps=2, checkpoint__every=1, eval__every=0, checkpoint__keep_best=0)
+    first, second = read_metrics(tmp_path, "train")
+    assert (first["learn/skipped"], second["learn/skipped"]) == (0.0, 1.0)
+    assert second["groups/all_good"] == 1.0
+    assert adapter(tmp_path, 0) != adapter(tmp_path, 1) == adapter(tmp_path, 2)
+
+
+def test_the_policy_learns_what_is_rewarded(train, tmp_path):
+    """Twenty updates double the share of "e": the sign, the order of rows and rewards, and the wiring are right."""
+    train(
+        tmp_path,
+        train__steps=20,
+        train__epochs=20,
+        train__group_size=8,
+        train__groups_per_step=1,
+        learning__learning_rate=1e-2,
+        sampling__slots=8,
+        eval__every=0,
+        checkpoint__every=20,
+        checkpoint__keep_best=0,
+    )
+    rewards = [row["reward"] for row in read_metrics(tmp_path, "train")]
+    assert np.mean(rewards[-3:]) > 2 * np.mean(rewards[:3])
+
+
+def test_the_control_run_deals_the_same_advantages_to_others(train, straight, tmp_path):
+    train(tmp_path, train__steps=1, eval__every=0, checkpoint__keep_best=0, learning__shuffle_advantages=True)
+    control, usual = read_records(tmp_path, "train", 1), read_records(straight, "train", 1)
+    assert [r.tokens for r in control] == [r.tokens for r in usual]
+    assert [r.reward for r in control] == [r.reward for r in usual]
+    assert Counter(r.advantage for r in control) == Counter(r.advantage for r in usual)
+    assert [r.advantage for r in control] != [r.advantage for r in usual]
+    assert adapter(tmp_path, 1) != (straight / "adapters" / "step_000003" / "adapter_model.safetensors").read_bytes()
+
+
+# --------------------------------------------------------------------------------------------- what the world may break
+
+
+def failing(letter_e, *broken):
+    """Environments of which the ones made at places `broken` raise."""
+    made = []
+
+    def new(experiment, task):
+        environment = letter_e(experiment, task)
+        if len(made) in broken:
+            environment.step = lambda turn: {}["question"]
+        made.append(environment)
+        return environment
+
+    return new
+
+
+def test_a_failed_episode_is_counted_and_left_out(train, parts, straight, tmp_path, monkeypatch):
+    monkeypatch.setattr(Experiment, "environment", failing(parts["letter_e"], 1))
+    train(tmp_path, train__steps=1, train__group_size=2, eval__every=0, checkpoint__keep_best=0)
+    [row] = read_metrics(tmp_path, "train")
+    assert (row["infrastructure/failed"], row["infrastructure/failed_share"]) == (1.0, 0.25)
+    records = read_records(tmp_path, "train", 1)
+    assert (records[1].reward, records[1].advantage, records[1].stop_reason) == (None, None, "infrastructure")
+    assert records[1].infrastructure_errors == ("KeyError: 'question'",)
+    assert records[0].advantage == 0.0  # alone in its group: nothing to compare with
+    assert row["learn/rows"] == 2.0
+    usual = read_records(straight, "train", 1)
+    assert [r.reward for r in records[2:]] == [r.reward for r in usual[2:]]
+    assert row["reward"] == pytest.approx(np.mean([r.reward for r in usual if r.uid != 1]))
+
+
+def test_too_many_failures_stop_the_run_and_say_why(train, parts, tmp_path, monkeypatch):
+    monkeypatch.setattr(Experiment, "environment", failing(parts["letter_e"], 0, 1, 3))
+    with pytest.raises(
+        UserError, match=r"step 1: the infrastructure failed 75% .*max_infrastructure_share.*'question'"
+    ):
+        train(tmp_path, train__steps=2, eval__every=0, checkpoint__keep_best=0)
+    assert read_metrics(tmp_path, "train") == []
+    assert record_steps(tmp_path, "train") == [1]  # what failed can be looked at

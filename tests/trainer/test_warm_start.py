@@ -1,0 +1,98 @@
+"""The supervised start: what is imitated, that it is learnt, and that RL goes on from it."""
+
+import pytest
+
+from jaxsearchrl import trainer
+from jaxsearchrl.config_tree import with_values
+from jaxsearchrl.errors import UserError
+from jaxsearchrl.records import read_records, records_path
+from jaxsearchrl.telemetry.metrics_file import read_metrics
+
+SETTINGS = {
+    "warm_start.trajectories": 6,
+    "warm_start.rows_per_step": 4,
+    "warm_start.epochs": 5,
+    "warm_start.learning_rate": 1e-2,
+    "train.steps": 1,
+    "eval.every": 0,
+    "checkpoint.keep_best": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def settings(config):
+    return with_values(config, SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def warm(settings, tmp_path_factory):
+    """The folder of `--mode=sft`."""
+    folder = tmp_path_factory.mktemp("warm")
+    trainer.sft(settings, str(folder))
+    return folder
+
+
+def rows(folder):
+    return [row for row in read_metrics(folder) if row["kind"].startswith("warm_start/")]
+
+
+def adapter(folder):
+    return (folder / "adapters" / "step_000000" / "adapter_model.safetensors").read_bytes()
+
+
+def test_the_tasks_rule_is_imitated_on_training_tasks(warm):
+    records = read_records(warm, "warm_start", 0)
+    assert len({record.task_id for record in records}) == 6
+    assert {record.task_id for record in records} <= {f"q{number}" for number in range(8)}
+    for record in records:
+        assert record.stop_reason == "finish"
+        assert [call.name for call in record.turns[-1].calls] == ["curate", "finish"]
+
+
+def test_its_words_become_likelier(warm):
+    """Ten updates of four and two rows: the first sees a random model, the last knows much of it."""
+    nats = [row["nats_per_token"] for row in rows(warm)]
+    assert len(nats) == 10
+    assert nats[0] > 6
+    assert nats[-1] < 0.7 * nats[0]
+
+
+def test_each_epoch_trains_every_action_token_once(warm):
+    actions = sum(record.span_tokens("sampled") for record in read_records(warm, "warm_start", 0))
+    tokens = [row["tokens"] for row in rows(warm)]
+    assert [tokens[i] + tokens[i + 1] for i in range(0, 10, 2)] == [actions] * 5
+    assert len(set(tokens[::2])) > 1  # in another order each time
+
+
+def test_the_rate_rises_and_falls(warm):
+    rates = [row["learning_rate"] for row in rows(warm)]
+    assert rates[:3] == pytest.approx([1e-2 / 3, 2e-2 / 3, 1e-2])
+    assert rates[3:] == sorted(rates[3:], reverse=True)
+    assert rates[-1] > 0
+
+
+def test_recorded_trajectories_teach_the_same_as_the_rule_that_made_them(settings, warm, tmp_path):
+    records = {"warm_start.records": str(records_path(warm, "warm_start", 0))}
+    trainer.sft(with_values(settings, records), str(tmp_path))
+    assert adapter(tmp_path) == adapter(warm)
+
+
+def test_rl_goes_on_from_it_and_does_not_repeat_it(settings, warm, with_letter_e):
+    before, warm_rows = adapter(warm), rows(warm)
+    with pytest.raises(UserError, match="warm-started already"):
+        trainer.sft(settings, str(warm))
+    trainer.train(settings, str(warm))
+    assert adapter(warm) == before
+    assert rows(warm) == warm_rows
+    [row] = read_metrics(warm, "train")
+    assert row["learn/ratio"] == pytest.approx(1.0, abs=1e-4)
+    assert row["entropy"] < warm_rows[0]["nats_per_token"]  # the policy that sampled is the warm one
+
+
+def test_a_warm_start_of_nothing_is_refused(config, settings, tmp_path):
+    with pytest.raises(UserError, match=r"warm_start\.trajectories is 0"):
+        trainer.sft(config, str(tmp_path / "none"))
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    with pytest.raises(UserError, match="no trajectory with a turn"):
+        trainer.sft(with_values(settings, {"warm_start.records": str(empty)}), str(tmp_path / "empty"))

@@ -20,7 +20,7 @@ from jaxsearchrl.config import (
 
 
 def get_config() -> Config:
-    """Ends within a quarter of an hour, before there is much to see: docs/experiments.md has the settings of longer runs."""
+    """Ends within a quarter of an hour, too soon to learn much: docs/experiments.md tells of longer runs."""
     return Config(
         name="demo",
         model=ModelConfig(path="demo"),

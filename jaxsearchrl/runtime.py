@@ -15,6 +15,7 @@ def prepare(*, exact_float32: bool = False) -> None:
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_dir().resolve() / "xla"))
     os.environ.setdefault("JAX_THREEFRY_PARTITIONABLE", "true")  # samples do not depend on how an array is sharded
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors of XLA, not its chatter
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it misses PyTorch, which we do not need
     if exact_float32:
         os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")
 

@@ -138,7 +138,7 @@ def _step(run: Run) -> None:
     if config.learning.shuffle_advantages:
         advantages = shuffled(advantages, seed_of(config.train.seed, "shuffled advantages", run.step))
     step = run.step + 1
-    about = {"run": config.name, "split": "train", "step": step}
+    about = {"run": config.name, "split": "train", "step": step, "adapter": run.step}
     records = to_records(rollouts, tasks, tries, advantages=advantages.advantages, **about)
     write_records(run.folder.path, "train", step, records)
     metrics = rollout_metrics(records, tries)
@@ -359,7 +359,7 @@ def _evaluate(run: Run, split: str, folder: Path, writers: MetricWriters) -> Non
     settings, tasks = run.config.eval, run.experiment.eval_tasks
     tries, temperature = (1, 0.0) if split == "eval_greedy" else (settings.tries, settings.temperature)
     rollouts = _rollouts(run, tasks, tries, split, temperature, step=0)
-    records = to_records(rollouts, tasks, tries, run=run.config.name, split=split, step=run.step)
+    records = to_records(rollouts, tasks, tries, run=run.config.name, split=split, step=run.step, adapter=run.step)
     write_records(folder, split, run.step, records)
     metrics = summarise(records, tries)
     writers.write(run.step, split, metrics)

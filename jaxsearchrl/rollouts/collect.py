@@ -39,9 +39,13 @@ def to_records(
     run: str,
     split: str,
     step: int,
+    adapter: int = 0,
     advantages: np.ndarray | None = None,
 ) -> list[RolloutRecord]:
-    """The records of what `collect` returned; advantages [B] where they are known."""
+    """The records of what `collect` returned.
+
+    adapter: how many steps the policy had seen; advantages [B] where they are known.
+    """
     records = []
     for uid, rollout in enumerate(rollouts):
         task = tasks[uid // tries]
@@ -61,7 +65,7 @@ def to_records(
                 attempt=uid % tries,
                 uid=uid,
                 query=task.query,
-                adapter=step,
+                adapter=adapter,
                 gold={"facts": [asdict(fact) for fact in task.facts]},
                 turns=tuple(rollout.turns),
                 stop_reason=rollout.stop_reason,

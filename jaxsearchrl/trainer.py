@@ -150,14 +150,13 @@ def _step(run: Run) -> None:
             f"train.max_infrastructure_share allows; {'; '.join(errors)}"
         )
     run.interruption.check()
-    with run.progress.phase("update"):
-        lora, opt_state, learned = _learn(run, rollouts, advantages)
+    lora, opt_state, learned = _learn(run, rollouts, advantages)
     run.lora, run.opt_state, run.step = lora, opt_state, step
     seconds = {f"seconds/{name}": value for name, value in run.progress.seconds.items()}
     sampled = sum(rollout.trajectory.action_tokens for rollout in rollouts)
     speed = {
         "speed/sampled_per_second": sampled / max(run.progress.seconds["rollouts"], 1e-9),
-        "speed/trained_per_second": learned.pop("packed_tokens") / max(run.progress.seconds["update"], 1e-9),
+        "speed/trained_per_second": learned.pop("packed_tokens") / max(run.progress.seconds.get("update", 0.0), 1e-9),
         "compilations": float(compilations() - before),
     }
     metrics |= learned | seconds | speed
@@ -215,10 +214,11 @@ def _learn(run: Run, rollouts: Sequence[Rollout], advantages: GroupAdvantages) -
     if not packing.batches:
         return run.lora, run.opt_state, counts | {"learn/skipped": 1.0}
     denominator = advantages.count * config.loss_constant
-    grads, stats = run.learner.gradient(run.lora, packing.batches, denominator)
+    with run.progress.phase("update", total=len(packing.batches)) as advance:
+        grads, stats = run.learner.gradient(run.lora, packing.batches, denominator, advance)
+        lora, opt_state, done = run.update(grads, run.opt_state, run.lora)
     loss = float(stats.sums["loss"]) / denominator
     means = stats.means()
-    lora, opt_state, done = run.update(grads, run.opt_state, run.lora)
     learned = {
         "learn/skipped": 1.0 - float(done["updated"]),
         "learn/loss": loss,

@@ -86,10 +86,17 @@ class Learner:
         self._head = jax.jit(head)
         self._actions = jax.jit(actions)
 
-    def gradient(self, lora: Weights, batches: Sequence[PackedBatch], denominator: float) -> tuple[Weights, LossStats]:
+    def gradient(
+        self,
+        lora: Weights,
+        batches: Sequence[PackedBatch],
+        denominator: float,
+        advance: Callable[[], None] = lambda: None,
+    ) -> tuple[Weights, LossStats]:
         """The sum of the batches' gradients, a tree like `lora`, and their statistics; at least one batch.
 
         denominator: N · C, known before the first batch, so that the cut into batches cannot change the result.
+        advance: called when a batch is done.
         """
         layers = range(self._depth)
         adapters = [layer_weights(lora, i) for i in layers]
@@ -105,6 +112,8 @@ class Learner:
             for i in reversed(layers):
                 grads[i], x_grad = self._backward(self._base[i], adapters[i], inputs.pop(), state, x_grad, grads[i])
             stats.append(seen)
+            jax.block_until_ready(x_grad)
+            advance()
         total = reduce(LossStats.merged, jax.device_get(stats))
         return {f"layers.{i}.{name}": value for i in layers for name, value in grads[i].items()}, total
 

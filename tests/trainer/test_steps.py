@@ -172,7 +172,7 @@ def test_the_base_model_can_be_evaluated_in_an_empty_folder(config, straight, wi
 
 def test_a_step_without_signal_changes_nothing(config, state, tmp_path):
     """A random model never curates anything: all rewards are equal. Neither weights nor moments nor the count move."""
-    settings = {"train.steps": 2, "eval.every": 0, "checkpoint.every": 1, "checkpoint.keep_best": 0}
+    settings = {"train.steps": 2, "eval.every": 1, "checkpoint.every": 1}
     trainer.train(with_values(config, settings), str(tmp_path))
     rows = read_metrics(tmp_path, "train")
     assert [row["learn/skipped"] for row in rows] == [1.0, 1.0]
@@ -182,6 +182,10 @@ def test_a_step_without_signal_changes_nothing(config, state, tmp_path):
     moments = {name: leaf for name, leaf in state(tmp_path).items() if name.startswith("['opt_state']")}
     assert moments
     assert all(not np.any(leaf) for leaf in moments.values())
+    # The evaluations of one and the same policy are the same, token by token.
+    for split in ("eval", "eval_greedy"):
+        said = [[record.tokens for record in read_records(tmp_path, split, step)] for step in (0, 1, 2)]
+        assert said[0] == said[1] == said[2]
 
 
 def test_after_a_step_with_signal_one_without_changes_nothing_either(train, parts, tmp_path, monkeypatch):

@@ -61,7 +61,7 @@ def random_model(size: str) -> tuple[Model, Weights, Weights]:
             return jnp.asarray(1 + 0.1 * values)
         if name.endswith(".bias"):
             return jnp.asarray(0.1 * values)
-        return jnp.asarray(values / np.float32(np.sqrt(shape[0] if name.endswith(".kernel") else shape[-1])))
+        return jnp.asarray(values / np.float32(np.sqrt(shape[-1])))
 
     base = {name: draw(name, spec.shape) for name, spec in model.specs.items()}
     lora = {

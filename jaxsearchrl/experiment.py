@@ -73,7 +73,7 @@ def load_experiment(config: Config, progress: Progress) -> Experiment:
                 f"the model's context has {arch.max_positions} positions"
             )
         model = build_model(arch, config.lora, jnp.dtype(config.model.weights_dtype))
-        expected = {spec.hf_name: spec.shape[::-1] if spec.transposed else spec.shape for spec in model.specs.values()}
+        expected = {spec.hf_name: spec.shape for spec in model.specs.values()}
         check_names(checkpoint, expected, config.model.path)
         base = load_base(model, checkpoint)
     tokenizer = load_tokenizer(config.model.tokenizer or config.model.path)

@@ -50,7 +50,7 @@ def test_a_linear_with_lora():
     linear = Linear("layer.q_proj", (2, 1), ("width", "heads"), False, LoraConfig(rank=1, alpha=2.0), jnp.float32)
     assert linear.lora_a is not None
     assert linear.lora_b is not None
-    linear.kernel[...] = jnp.ones((2, 1))
+    linear.weight[...] = jnp.ones((1, 2))
     linear.lora_a[...], linear.lora_b[...] = jnp.array([[1.0], [0.5]]), jnp.array([[3.0]])
     assert linear(jnp.array([[1.0, 2.0]])).tolist() == [[15.0]]
 

@@ -2,7 +2,7 @@
 
 Each weight is declared in one place with its checkpoint name, shape, dtype and logical axes. From the declaration
 follow the abstract trees, the loader, the exporter and the parity tests. `nnx.split` by variable type separates the
-frozen `base` from the trained `lora`; both are `{"layers.0.self_attn.q_proj.kernel": array, …}`. The two families here,
+frozen `base` from the trained `lora`; both are `{"layers.0.self_attn.q_proj.weight": array, …}`. The two families here,
 Llama and Qwen2, are one body: they differ in biases and rope, which the architecture states.
 """
 
@@ -18,6 +18,7 @@ from flax import nnx
 from jaxsearchrl.config import LoraConfig
 from jaxsearchrl.errors import ConfigError
 from jaxsearchrl.models.architecture import Architecture
+from jaxsearchrl.models.products import rows_dot
 from jaxsearchrl.models.rope import apply_rope, rope_frequencies
 
 Weights = dict[str, jax.Array]
@@ -35,13 +36,12 @@ class State(Protocol):
 
 @dataclass(frozen=True)
 class WeightSpec:
-    """A base weight: its name and layout in a checkpoint. `transposed`: the file stores [out, in], we [in, out]."""
+    """A base weight: its name in a checkpoint, and its shape there and here."""
 
     hf_name: str
     shape: tuple[int, ...]
     dtype: Any
     logical: tuple[str, ...]
-    transposed: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +62,16 @@ class Model:
 
 
 class Linear(nnx.Module):
-    """y = x W + b, plus (alpha / rank) (x A) B where the configuration puts LoRA. Products accumulate in float32."""
+    """y = x Wᵀ + b, plus (alpha / rank) (x A) B where the configuration puts LoRA. Products accumulate in float32.
+
+    sizes: (in, out) and axes: their names. W is [out, in], as checkpoints have it.
+    """
 
     def __init__(
         self, name: str, sizes: tuple[int, int], axes: tuple[str, str], bias: bool, lora: LoraConfig, dtype: Any
     ):
         inputs, outputs = sizes
-        self.kernel = _weight(f"{name}.weight", sizes, dtype, axes, transposed=True)
+        self.weight = _weight(f"{name}.weight", sizes[::-1], dtype, axes[::-1])
         self.bias = _weight(f"{name}.bias", (outputs,), dtype, axes[1:]) if bias else None
         self.scale = lora.alpha / lora.rank if lora.rank else 0.0
         adapted = lora.rank > 0 and name.rsplit(".", 1)[-1] in lora.modules
@@ -76,12 +79,14 @@ class Linear(nnx.Module):
         self.lora_b = nnx.LoRAParam(jnp.zeros((lora.rank, outputs))) if adapted else None
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        y = _dot(x, self.kernel[...])
+        # In two dimensions: the gradient by a three-dimensional x makes XLA's CPU backend copy x (twice the time).
+        flat = x.reshape(-1, x.shape[-1])
+        y = rows_dot(flat, self.weight[...])
         if self.bias is not None:
             y = y + self.bias[...].astype(jnp.float32)
         if self.lora_a is not None and self.lora_b is not None:
-            y = y + _dot(_dot(x, self.lora_a[...]), self.lora_b[...]) * self.scale
-        return y
+            y = y + flat @ self.lora_a[...] @ self.lora_b[...] * self.scale
+        return y.reshape(*x.shape[:-1], -1)
 
 
 class Norm(nnx.Module):
@@ -168,8 +173,7 @@ def build_model(arch: Architecture, lora: LoraConfig, dtype: Any = jnp.float32) 
     """
     _, lora_state, base_state = nnx.split(nnx.eval_shape(lambda: Decoder(arch, lora, dtype)), nnx.LoRAParam, nnx.Param)
     specs = {
-        _dotted(path): WeightSpec(v.hf_name, v.shape, v.dtype, v.logical, v.transposed)
-        for path, v in nnx.to_flat_state(base_state)
+        _dotted(path): WeightSpec(v.hf_name, v.shape, v.dtype, v.logical) for path, v in nnx.to_flat_state(base_state)
     }
     lora_shapes = {_dotted(path): v.shape for path, v in nnx.to_flat_state(lora_state)}
     unknown = set(lora.modules) - {name.split(".")[-2] for name in lora_shapes}
@@ -233,7 +237,7 @@ def load_base(model: Model, checkpoint: Any, place: Callable[[str, np.ndarray], 
     base = {}
     for name, spec in model.specs.items():
         tensor = checkpoint.tensor(spec.hf_name)
-        tensor = np.ascontiguousarray(tensor.T if spec.transposed else tensor).astype(spec.dtype, copy=False)
+        tensor = np.ascontiguousarray(tensor).astype(spec.dtype, copy=False)
         if tensor.shape != spec.shape:
             raise ConfigError(f"{spec.hf_name}: shape {tensor.shape} in the checkpoint, {spec.shape} expected")
         base[name] = place(name, tensor) if place else jnp.asarray(tensor)
@@ -251,20 +255,8 @@ def init_lora(model: Model, seed: int) -> Weights:
     return lora
 
 
-def _weight(
-    hf_name: str, shape: tuple[int, ...], dtype: Any, logical: tuple[str, ...], transposed: bool = False
-) -> nnx.Param:
-    return nnx.Param(jnp.zeros(shape, dtype), hf_name=hf_name, logical=logical, transposed=transposed)
-
-
-def _dot(x: jax.Array, w: jax.Array) -> jax.Array:
-    """x [..., in] · w [in, out] in the dtype of w, accumulated in float32.
-
-    In two dimensions: the gradient by a three-dimensional x made XLA's CPU backend copy x transposed (twice the time).
-    """
-    flat = x.reshape(-1, x.shape[-1]).astype(w.dtype)
-    y = jax.lax.dot_general(flat, w, (((1,), (0,)), ((), ())), preferred_element_type=jnp.float32)
-    return y.reshape(*x.shape[:-1], w.shape[-1])
+def _weight(hf_name: str, shape: tuple[int, ...], dtype: Any, logical: tuple[str, ...]) -> nnx.Param:
+    return nnx.Param(jnp.zeros(shape, dtype), hf_name=hf_name, logical=logical)
 
 
 def _dotted(path: tuple[Any, ...]) -> str:

@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxsearchrl.models.products import rows_dot
+
 # Scores under the mask are finite: softmax gradients of -inf are NaN.
 MASKED = -1e30
 
@@ -82,8 +84,7 @@ class Slots:
             top, total, out = carry
             start = j * self.block
             k, v = self._block(keys, start), self._block(values, start)
-            # Keys first: for the few queries of a decode step this is the product that XLA's CPU backend does best.
-            scores = jnp.einsum("bklh,bkth->bklt", k, q, preferred_element_type=jnp.float32).swapaxes(2, 3)
+            scores = rows_dot(q, k)
             key_at = (start + jnp.arange(self.block))[None, None, None, :]
             scores = jnp.where(key_at <= query_at, scores, MASKED)
             new_top = jnp.maximum(top, scores.max(-1))

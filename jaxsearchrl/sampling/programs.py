@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxsearchrl.models.decoder import Model, Weights, forward, head_of
+from jaxsearchrl.models.products import rows_dot
 from jaxsearchrl.models.state import Slots
 from jaxsearchrl.sampling.choose import choose
 
@@ -103,7 +104,7 @@ def decode(
         positions = jnp.where(active, lengths, capacity)[:, None]
         state = Slots(cache[0], cache[1], jnp.arange(S), positions, blocks, block=block, all_slots=True)
         hidden, state = forward(model, base, lora, pending[:, None], state)
-        logits = jnp.einsum("sd,vd->sv", hidden[:, 0].astype(head.dtype), head, preferred_element_type=jnp.float32)
+        logits = rows_dot(hidden[:, 0], head)
         uniforms = jax.vmap(lambda key, at: jax.random.uniform(jax.random.fold_in(key, at)))(keys, lengths + 1)
         ids, logprobs = choose(logits, uniforms, rows.temperatures, vocab_size)
         ids = jnp.where(active, ids, pending)

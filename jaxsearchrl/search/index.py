@@ -114,7 +114,8 @@ class LocalIndex:
 
 def _open_terms(folder: Path) -> tuple[tantivy.Searcher, tantivy.Schema]:
     """Opens by links from a temporary folder: tantivy makes a lock file even to read, and ours may be read-only."""
-    with tempfile.TemporaryDirectory() as links:
+    # tantivy's watching thread may make the lock file just while the folder is deleted: then an empty file stays.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as links:
         for file in folder.iterdir():
             if file.suffix != ".lock":
                 Path(links, file.name).symlink_to(file)

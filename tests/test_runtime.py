@@ -1,6 +1,7 @@
 """The environment that JAX starts in."""
 
 import os
+import platform
 import subprocess
 import sys
 
@@ -46,3 +47,19 @@ def test_jax_reads_what_prepare_sets(environment, tmp_path):
 def test_the_backend_is_announced(capsys):
     announce_devices(require_accelerator=False)
     assert " on cpu: " in capsys.readouterr().out
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+@pytest.mark.parametrize(("settings", "kept"), [({}, True), ({"MALLOC_ARENA_MAX": "2"}, False)])
+def test_freed_memory_is_kept_unless_the_user_set_the_allocator(environment, settings, kept):
+    for name, value in settings.items():
+        environment.setenv(name, value)
+    code = (
+        "import resource, threading; from jaxsearchrl.runtime import prepare; prepare();"
+        "work = lambda: [len(b'x' * 2**27) for _ in range(4)];"  # 128 MiB each, one after another
+        "run = lambda: (t := threading.Thread(target=work), t.start(), t.join());"
+        "run(); before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt; run();"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert (int(result.stdout) < 2000) == kept  # four arrays are 131,072 pages of 4 KiB

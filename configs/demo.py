@@ -20,7 +20,7 @@ from jaxsearchrl.config import (
 
 
 def get_config() -> Config:
-    """Ends within a quarter of an hour, too soon to learn much: docs/experiments.md tells of longer runs."""
+    """Ends within a quarter of an hour, too soon to learn much; 24 steps do learn (docs/experiments.md)."""
     return Config(
         name="demo",
         model=ModelConfig(path="demo"),
@@ -34,8 +34,14 @@ def get_config() -> Config:
             search_default_k=2,
             snippet_chars=60,
             max_observation_tokens=160,
+            # How an episode ends must matter, else what the policy writes there drifts (docs/experiments.md).
+            unfinished_penalty=0.1,
+            format_penalty=0.1,
         ),
-        sampling=SamplingConfig(slots=16, capacity=768, max_turn_tokens=160, decode_steps=16, read_block=64),
+        # An observation is one or two chunks: on a CPU a call of more would mostly compute padding.
+        sampling=SamplingConfig(
+            slots=16, capacity=768, max_turn_tokens=160, extend_chunks=1, decode_steps=8, read_block=64
+        ),
         learning=LearningConfig(learning_rate=2e-4, loss_constant=768.0, pack_rows=1, pack_tokens=1536),
         train=TrainConfig(steps=2, groups_per_step=2, group_size=8),
         eval=EvalConfig(every=2, tasks=8, tries=2, greedy=False),

@@ -13,9 +13,11 @@ from jaxsearchrl.errors import ConfigError
 
 LORA_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
-# What a resumed run may change: how long it runs, and what it reports and keeps.
+# What a resumed run may change: how long it runs, and what it reports and keeps. Its evaluations must stay comparable.
 _RUN_LENGTH = ("train.steps", "train.epochs")  # but not when the learning rate decays towards the end
-_MAY_CHANGE = (*_RUN_LENGTH, "eval.", "checkpoint.", "telemetry.")
+_MAY_CHANGE = (*_RUN_LENGTH, "eval.every", "checkpoint.", "telemetry.")
+# What an evaluation of an adapter must share with the run that trained it.
+_ADAPTER = ("model.", "lora.", "chat.")
 
 Number = int | float
 _LIMITS: tuple[tuple[str, Callable[[Number], bool], str], ...] = (
@@ -71,18 +73,21 @@ def validate(config: Config, *, check_files: bool = True, required: Sequence[str
         raise ConfigError("\n  ".join([f"the configuration has {count}:", *errors]))
 
 
-def check_resume(old: Config, new: Config, where: str) -> None:
+def check_resume(old: Config, new: Config, where: str, *, trains: bool = True) -> None:
     """Refuses to go on with a run (its resolved configuration `old` lies at `where`) under different settings.
 
     The run's length may change only under a constant learning rate: else the steps taken would have been others.
+    trains: False for an evaluation, which may change all but what the adapter depends on.
     Raises ConfigError naming every key that may not change.
     """
     decays = new.learning.schedule != "constant"
-    changed = [
-        (key, before, after)
-        for key, before, after in diff(old, new)
-        if not key.startswith(_MAY_CHANGE) or (decays and key in _RUN_LENGTH)
-    ]
+
+    def may_change(key: str) -> bool:
+        if not trains:
+            return not key.startswith(_ADAPTER)
+        return key.startswith(_MAY_CHANGE) and not (decays and key in _RUN_LENGTH)
+
+    changed = [(key, before, after) for key, before, after in diff(old, new) if not may_change(key)]
     if changed:
         lines = [f"{key}: the run has {before!r}, this command {after!r}" for key, before, after in changed]
         raise ConfigError(

@@ -5,10 +5,13 @@ It exercises every part of a run within a minute on a laptop, before a real mode
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from jaxsearchrl.chat.tool_json import write_call
 from jaxsearchrl.config import Config
+from jaxsearchrl.messages import ToolCall
 from jaxsearchrl.models.architecture import Family
 from jaxsearchrl.models.files import open_checkpoint
 from jaxsearchrl.models.tiny import write_tiny_checkpoint
@@ -16,6 +19,7 @@ from jaxsearchrl.models.tiny import write_tiny_checkpoint
 CAPACITY = 2560  # tokens of an episode: the prompt with its tools takes 1,100, the rest is for three turns
 TRAIN_TASKS, EVAL_TASKS = 8, 4
 VOCABULARY = 4096
+CALLS = 100  # of a kind, that are one token each
 
 _SYLLABLES = (
     "ar",
@@ -48,7 +52,7 @@ def dry_run_config(config: Config, folder: str | Path) -> Config:
     folder.mkdir(parents=True, exist_ok=True)
     corpus, train_tasks, eval_tasks = _write_sample(folder)
     model = folder / "model"
-    vocab_size, end = _write_tokenizer(model, corpus)
+    vocab_size, end = _write_tokenizer(model, corpus, _calls(corpus))
     write_tiny_checkpoint(
         model, _family(config.model.path), vocab_size=vocab_size, max_positions=CAPACITY, eos_ids=(end,)
     )
@@ -132,12 +136,27 @@ def _write_jsonl(path: Path, rows: list[dict]) -> Path:
     return path
 
 
-def _write_tokenizer(folder: Path, corpus: Path) -> tuple[int, int]:
+def _calls(corpus: Path) -> list[str]:
+    """Calls that search for a few towns, curate a handful of documents, and finish.
+
+    As tokens of their own a random model writes them by chance, so that rewards differ and there is something to learn.
+    """
+    documents = [json.loads(line) for line in corpus.read_text(encoding="utf-8").splitlines()]
+    titles, ids = ([document[key] for document in documents] for key in ("title", "id"))
+    generator = random.Random(0)
+    calls = [ToolCall("finish", {})]
+    for _ in range(CALLS):
+        calls.append(ToolCall("bm25_search", {"query": " ".join([*generator.sample(titles, 3), "town"])}))
+        calls.append(ToolCall("curate", {"document_ids": generator.sample(ids, 10)}))
+    return [write_call(call) for call in calls]
+
+
+def _write_tokenizer(folder: Path, corpus: Path, whole: Sequence[str] = ()) -> tuple[int, int]:
     """A byte-level BPE of the corpus and of the words of prompts and tools, as a Hugging Face folder.
 
-    Returns its size and the id that ends a turn.
+    whole: texts that are one token each. Returns the size and the id that ends a turn.
     """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -151,6 +170,7 @@ def _write_tokenizer(folder: Path, corpus: Path) -> tuple[int, int]:
     package = Path(__file__).parent
     words = sorted(path for path in package.glob("tasks/**/*") if path.suffix in (".py", ".txt"))
     tokenizer.train([str(path) for path in (corpus, *words)], trainer)
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in whole])
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {

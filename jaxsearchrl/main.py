@@ -63,7 +63,7 @@ def _experiment(overrides: Sequence[Override]) -> tuple[Config, str]:
 
         validate(config, check_files=False)
         config = dry_run_config(config, Path(workdir) / "dry_run")
-    evaluates = ("task.eval_tasks",) if _MODE.value in ("train", "check") and config.eval.every else ()
+    evaluates = ("task.eval_tasks",) if _MODE.value in ("train", "sft", "check") and config.eval.every else ()
     validate(config, required=(*_REQUIRED[_MODE.value], *evaluates))
     return config, workdir
 

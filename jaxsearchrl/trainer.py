@@ -5,8 +5,8 @@ streams and schedules follow from the number. So resuming is running the same co
 that never stopped.
 """
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,19 +75,15 @@ def train(config: Config, workdir: str) -> None:
                 f"{config.train.groups_per_step}"
             )
         run.folder.write_config(to_json(config))
-        try:
-            if not run.checkpoints.steps():
-                _warm_start(run)
+        with _saved_when_stopped(run):
+            if not run.checkpoints.steps() and not _warm_start(run):
+                return
             _complete(run)
             while run.step < run.total:
                 with run.progress.step(run.step + 1, run.total):
                     _step(run)
                     _complete(run)
             _finish(run)
-        except Interrupted:
-            if run.step not in run.checkpoints.steps():
-                _save(run)
-            run.progress.note(f"stopped on request after step {run.step}; the same command goes on from there")
 
 
 def sft(config: Config, workdir: str) -> None:
@@ -99,23 +95,27 @@ def sft(config: Config, workdir: str) -> None:
         if run.checkpoints.steps():
             raise UserError(f"{run.folder.path} has been warm-started already; choose another --workdir")
         run.folder.write_config(to_json(config))
-        _warm_start(run)
-        _complete(run)
-        run.progress.note(f"the adapter is in {run.folder.adapters}")
+        with _saved_when_stopped(run):
+            if _warm_start(run):
+                _complete(run)
+                run.progress.note(f"the adapter is in {run.folder.adapters}")
 
 
 def evaluate(config: Config, workdir: str) -> None:
-    """Evaluates the newest checkpoint in `workdir`, or the base model in an empty one.
+    """Evaluates the newest checkpoint in `workdir`, or the base model in an empty one, on any tasks.
 
     Metrics and rollouts go to evaluations/step_n, replacing those of an earlier call; the run's own stay as they are.
     """
     with ExitStack() as stack:
-        run = _open(config, workdir, stack)
+        run = _open(config, workdir, stack, trains=False)
         folder = run.folder.evaluations / f"step_{run.step:06d}"
         with MetricWriters(folder, TelemetryConfig(tensorboard=False)) as writers:
             writers.truncate_after(-1)
-            for split in _splits(config):
-                _evaluate(run, split, folder, writers)
+            try:
+                for split in _splits(config):
+                    _evaluate(run, split, folder, writers)
+            except Interrupted:
+                return run.progress.note("stopped on request before the evaluation was complete")
         run.progress.note(f"metrics and rollouts are in {folder}")
 
 
@@ -236,7 +236,7 @@ def _learn(run: Run, rollouts: Sequence[Rollout], advantages: GroupAdvantages) -
 # ----------------------------------------------------------------------------------------------------- around the steps
 
 
-def _open(config: Config, workdir: str, stack: ExitStack) -> Run:
+def _open(config: Config, workdir: str, stack: ExitStack, *, trains: bool = True) -> Run:
     """Takes the run folder, loads what the configuration names, compiles, restores the newest checkpoint."""
     progress = Progress()
     folder = stack.enter_context(RunFolder(workdir))
@@ -246,7 +246,7 @@ def _open(config: Config, workdir: str, stack: ExitStack) -> Run:
     stored = folder.read_config()
     if stored is not None and checkpoints.steps():  # what never came to a checkpoint may be set anew
         where = str(folder.path / "config.json")
-        check_resume(from_json(Config, stored, where), config, where)
+        check_resume(from_json(Config, stored, where), config, where, trains=trains)
     experiment = load_experiment(config, progress)
     total = _total_steps(config.train, len(experiment.train_tasks))
     lora = init_lora(experiment.model, seed_of(config.train.seed, "lora"))
@@ -282,17 +282,19 @@ def _open(config: Config, workdir: str, stack: ExitStack) -> Run:
         lora=lora,
         opt_state=optimizer.init(lora),
     )
-    _restore(run)
+    _restore(run, ("base", "corpus", "training tasks") if trains else ("base",))
     return run
 
 
-def _restore(run: Run) -> None:
+def _restore(run: Run, unchanged: Sequence[str]) -> None:
+    """unchanged: which fingerprints must be those of the checkpoint."""
     restored = run.checkpoints.restore_latest({"lora": run.lora, "opt_state": run.opt_state})
     if restored is None:
         run.writers.truncate_after(-1)
         return
     step, state, host = restored
-    for name, now in _fingerprints(run).items():
+    for name in unchanged:
+        now = _fingerprints(run)[name]
         if host[name] != now:
             raise UserError(
                 f"{run.folder.path}: the {name} is not the one that this run started with ({now[:12]}, was "
@@ -301,6 +303,17 @@ def _restore(run: Run) -> None:
     run.lora, run.opt_state, run.step = state["lora"], state["opt_state"], step
     run.writers.truncate_after(step)
     run.progress.note(f"going on after step {step}, from {run.checkpoints.folder / str(step)}")
+
+
+@contextmanager
+def _saved_when_stopped(run: Run) -> Iterator[None]:
+    """A run that is asked to stop within the block ends there, with its state saved."""
+    try:
+        yield
+    except Interrupted:
+        if run.step not in run.checkpoints.steps():
+            _save(run)
+        run.progress.note(f"stopped on request after step {run.step}; the same command goes on from there")
 
 
 def _complete(run: Run) -> None:
@@ -330,7 +343,7 @@ def _row(run: Run, kind: str) -> dict[str, Any] | None:
 
 
 def _fingerprints(run: Run) -> dict[str, str]:
-    """What a run must find unchanged when it goes on."""
+    """Of the files that a run read."""
     experiment = run.experiment
     return {
         "base": experiment.base_fingerprint,
@@ -339,15 +352,20 @@ def _fingerprints(run: Run) -> dict[str, str]:
     }
 
 
-def _warm_start(run: Run) -> None:
-    """Before step 0: supervised updates, if the configuration asks for them."""
+def _warm_start(run: Run) -> bool:
+    """Before step 0: supervised updates, if the configuration asks for them. False if asked to stop in between."""
     if not run.config.warm_start.trajectories:
-        return
+        return True
     with run.progress.phase("trajectories to imitate"):
         records = examples(run.experiment)
     write_records(run.folder.path, "warm_start", 0, records)
     write = lambda number, metrics: run.writers.write(0, f"warm_start/{number}", metrics)  # noqa: E731
-    run.lora = warm_start(run.experiment, run.lora, records, run.progress, write)
+    try:
+        run.lora = warm_start(run.experiment, run.lora, records, run.progress, write, run.interruption.check)
+    except Interrupted:
+        run.progress.note("stopped on request during the warm start; the same command begins it again")
+        return False
+    return True
 
 
 def _splits(config: Config) -> list[str]:

@@ -42,10 +42,11 @@ def warm_start(
     records: Sequence[RolloutRecord],
     progress: Progress,
     write: Callable[[int, dict[str, float]], object],
+    check: Callable[[], None],
 ) -> Weights:
     """The adapter after `warm_start.epochs` passes over the records; `lora` is given up.
 
-    write: called with each update's number and metrics.
+    write: called with each update's number and metrics. check: called after each; what it raises ends the warm start.
     The loss of an update is the mean over its action tokens. The optimizer starts anew, and so does RL's afterwards.
     """
     config = experiment.config
@@ -87,6 +88,7 @@ def warm_start(
                 },
             )
             advance()
+            check()
     return lora
 
 

@@ -197,14 +197,15 @@ def test_a_resumed_run_may_change_its_length_and_its_reports():
         "train.steps": 99,
         "train.epochs": 2,
         "eval.every": 1,
-        "eval.tasks": 3,
         "checkpoint.keep_last": 5,
         "telemetry.wandb_project": "x",
     }
     check_resume(old, with_values(old, changes), "runs/x")
 
 
-@pytest.mark.parametrize("key", ["name", "learning.learning_rate", "train.group_size", "train.seed", "model.path"])
+@pytest.mark.parametrize(
+    "key", ["name", "learning.learning_rate", "train.group_size", "train.seed", "model.path", "eval.tasks"]
+)
 def test_a_resumed_run_may_change_nothing_else(key):
     old = Config()
     new = with_values(old, {key: "other" if leaf_types(Config)[key] is str else 5, "train.steps": 99})
@@ -220,3 +221,12 @@ def test_a_decaying_run_may_not_change_its_length():
     check_resume(old, old, "runs/x")
     with pytest.raises(ConfigError, match=r"train\.steps: the run has 16, this command 32"):
         check_resume(old, with_values(old, {"train.steps": 32}), "runs/x")
+
+
+def test_an_evaluation_may_change_all_but_what_the_adapter_depends_on():
+    old = Config()
+    new = {"task.eval_tasks": "test.jsonl", "eval.tasks": 99, "sampling.slots": 8, "learning.learning_rate": 1.0}
+    check_resume(old, with_values(old, new), "runs/x", trains=False)
+    for key, value in {"model.path": "other", "lora.alpha": 8.0}.items():
+        with pytest.raises(ConfigError, match=key):
+            check_resume(old, with_values(old, {key: value}), "runs/x", trains=False)

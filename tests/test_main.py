@@ -113,6 +113,8 @@ def test_each_mode_asks_for_the_files_it_needs(folder, no_jax):
     no_eval = "--config.task.eval_tasks="
     result = jaxsearchrl(f"--config={EXAMPLE}", no_eval, "--mode=check", cwd=folder, before=no_jax)
     assert "task.eval_tasks is empty" in result.stderr
+    result = jaxsearchrl(f"--config={EXAMPLE}", no_eval, "--mode=sft", cwd=folder, before=no_jax)
+    assert "task.eval_tasks is empty" in result.stderr
     never = ("--config.eval.every=0", "--config.checkpoint.keep_best=0")
     result = jaxsearchrl(f"--config={EXAMPLE}", no_eval, *never, "--mode=check", cwd=folder, before=no_jax)
     assert result.returncode == 0, result.stderr
@@ -128,6 +130,9 @@ def test_a_dry_run_of_the_example_trains_resumes_and_tells_only_what_matters(tmp
     again = jaxsearchrl(*command, cwd=tmp_path, JAX_PLATFORMS="cpu")
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "run" / "metrics.jsonl").read_text() == metrics  # the run is complete: nothing to add
+    steps = [row for row in map(json.loads, metrics.splitlines()) if row["kind"] == "train"]
+    assert any(row["learn/skipped"] == 0.0 for row in steps)  # the update is exercised, too
+    assert all(row["calls"] > 0 for row in steps)  # and so are the tools
     other = jaxsearchrl(*command, "--config.learning.learning_rate=0.5", cwd=tmp_path, JAX_PLATFORMS="cpu")
     assert other.returncode == 2
     assert "learning.learning_rate: the run has 0.0001, this command 0.5" in other.stderr

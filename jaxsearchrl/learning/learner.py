@@ -93,11 +93,13 @@ class Learner:
         denominator: float,
         advance: Callable[[], None] = lambda: None,
     ) -> tuple[Weights, LossStats]:
-        """The sum of the batches' gradients, a tree like `lora`, and their statistics; at least one batch.
+        """The sum of the batches' gradients, a tree like `lora`, and their statistics.
 
         denominator: N · C, known before the first batch, so that the cut into batches cannot change the result.
-        advance: called when a batch is done.
+        advance: called when a batch is done. Raises ValueError without a batch.
         """
+        if not batches:
+            raise ValueError("no batch to take a gradient of")
         layers = range(self._depth)
         adapters = [layer_weights(lora, i) for i in layers]
         grads = [jax.tree.map(jnp.zeros_like, adapter) for adapter in adapters]

@@ -103,6 +103,11 @@ def test_the_gradient_enters_at_the_positions_before_actions_and_nowhere_else(le
     assert touched.tolist() == sorted(set(batch.action_index[: int(batch.n_actions)].tolist()))
 
 
+def test_a_gradient_of_nothing_is_refused(tiny, learner):
+    with pytest.raises(ValueError, match="no batch"):
+        learner.gradient(tiny.lora, [], 1.0)
+
+
 @functools.cache
 def optimizer_and_update(constant):
     optimizer = make_optimizer(LearningConfig(learning_rate=1e-3, loss_constant=constant, max_grad_norm=0.5), 10)

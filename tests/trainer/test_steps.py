@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -157,6 +158,11 @@ def test_an_evaluation_by_itself_repeats_the_runs_own_and_leaves_it_alone(config
     trainer.evaluate(more, str(run))
     [row] = read_metrics(run / "evaluations" / "step_000006")
     assert (row["kind"], row["groups/total"]) == ("eval", 4.0)
+    test = tmp_path / "test.jsonl"  # other questions than those that a run was watched on
+    test.write_text("".join(Path(config.task.train_tasks).read_text().splitlines(keepends=True)[:3]))
+    trainer.evaluate(with_values(more, {"task.eval_tasks": str(test), "task.train_tasks": ""}), str(run))
+    [row] = read_metrics(run / "evaluations" / "step_000006")
+    assert row["groups/total"] == 3.0
 
 
 def test_the_base_model_can_be_evaluated_in_an_empty_folder(config, straight, with_letter_e, tmp_path):
@@ -170,10 +176,11 @@ def test_the_base_model_can_be_evaluated_in_an_empty_folder(config, straight, wi
 # ------------------------------------------------------------------------------------------------------------- one step
 
 
-def test_a_step_without_signal_changes_nothing(config, state, tmp_path):
-    """A random model never curates anything: all rewards are equal. Neither weights nor moments nor the count move."""
-    settings = {"train.steps": 2, "eval.every": 1, "checkpoint.every": 1}
-    trainer.train(with_values(config, settings), str(tmp_path))
+def test_a_step_without_signal_changes_nothing(train, parts, state, tmp_path, monkeypatch):
+    """All rewards are equal: neither weights nor moments nor the count move."""
+    plain = parts["CuratedEnvironment"].score
+    monkeypatch.setattr(parts["LetterE"], "score", lambda self: replace(plain(self), reward=-0.2))
+    train(tmp_path, train__steps=2, eval__every=1, checkpoint__every=1)
     rows = read_metrics(tmp_path, "train")
     assert [row["learn/skipped"] for row in rows] == [1.0, 1.0]
     assert [row["groups/no_signal"] for row in rows] == [1.0, 1.0]
@@ -210,6 +217,7 @@ def test_the_policy_learns_what_is_rewarded(config, train, parts, tmp_path, monk
 
     monkeypatch.setattr(parts["LetterE"], "score", ascii_share)
     monkeypatch.setattr(dry_run, "VOCABULARY", 259)  # bytes and control tokens
+    monkeypatch.setattr(dry_run, "_calls", lambda corpus: [])
     of_bytes = dry_run.dry_run_config(config, tmp_path / "files")
     settings = {
         "sampling.capacity": 1024,

@@ -1,5 +1,8 @@
 """The supervised start: what is imitated, that it is learnt, and that RL goes on from it."""
 
+import os
+import signal
+
 import pytest
 
 from jaxsearchrl import trainer
@@ -87,6 +90,25 @@ def test_rl_goes_on_from_it_and_does_not_repeat_it(settings, warm, with_letter_e
     [row] = read_metrics(warm, "train")
     assert row["learn/ratio"] == pytest.approx(1.0, abs=1e-4)
     assert row["entropy"] < warm_rows[0]["nats_per_token"]  # the policy that sampled is the warm one
+
+
+@pytest.mark.parametrize("mode", [trainer.sft, trainer.train])
+def test_sigterm_ends_it_after_the_update_at_work_and_it_begins_again(settings, warm, tmp_path, monkeypatch, mode):
+    write = trainer.MetricWriters.write
+
+    def write_and_stop(self, step, kind, metrics):
+        write(self, step, kind, metrics)
+        if kind == "warm_start/2":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.MetricWriters, "write", write_and_stop)
+        mode(settings, str(tmp_path))
+    assert len(rows(tmp_path)) == 2
+    assert not list((tmp_path / "checkpoints").glob("*"))  # a half-learnt adapter is nothing to go on from
+    trainer.sft(settings, str(tmp_path))
+    assert rows(tmp_path) == rows(warm)
+    assert adapter(tmp_path) == adapter(warm)
 
 
 def test_a_warm_start_of_nothing_is_refused(config, settings, tmp_path):

@@ -151,7 +151,7 @@ def _calls(corpus: Path) -> list[str]:
     return [write_call(call) for call in calls]
 
 
-def _write_tokenizer(folder: Path, corpus: Path, whole: Sequence[str] = ()) -> tuple[int, int]:
+def _write_tokenizer(folder: Path, corpus: Path, whole: Sequence[str]) -> tuple[int, int]:
     """A byte-level BPE of the corpus and of the words of prompts and tools, as a Hugging Face folder.
 
     whole: texts that are one token each. Returns the size and the id that ends a turn.

@@ -75,9 +75,9 @@ def train(config: Config, workdir: str) -> None:
                 f"{config.train.groups_per_step}"
             )
         run.folder.write_config(to_json(config))
+        if not run.checkpoints.steps() and not _warm_start(run):
+            return
         with _saved_when_stopped(run):
-            if not run.checkpoints.steps() and not _warm_start(run):
-                return
             _complete(run)
             while run.step < run.total:
                 with run.progress.step(run.step + 1, run.total):
@@ -95,10 +95,11 @@ def sft(config: Config, workdir: str) -> None:
         if run.checkpoints.steps():
             raise UserError(f"{run.folder.path} has been warm-started already; choose another --workdir")
         run.folder.write_config(to_json(config))
+        if not _warm_start(run):
+            return
         with _saved_when_stopped(run):
-            if _warm_start(run):
-                _complete(run)
-                run.progress.note(f"the adapter is in {run.folder.adapters}")
+            _complete(run)
+            run.progress.note(f"the adapter is in {run.folder.adapters}")
 
 
 def evaluate(config: Config, workdir: str) -> None:
@@ -293,11 +294,11 @@ def _restore(run: Run, unchanged: Sequence[str]) -> None:
         run.writers.truncate_after(-1)
         return
     step, state, host = restored
+    now = _fingerprints(run)
     for name in unchanged:
-        now = _fingerprints(run)[name]
-        if host[name] != now:
+        if host[name] != now[name]:
             raise UserError(
-                f"{run.folder.path}: the {name} is not the one that this run started with ({now[:12]}, was "
+                f"{run.folder.path}: the {name} is not the one that this run started with ({now[name][:12]}, was "
                 f"{host[name][:12]}); restore it, or choose another --workdir"
             )
     run.lora, run.opt_state, run.step = state["lora"], state["opt_state"], step

@@ -45,7 +45,7 @@ def index(corpus):
 @pytest.fixture(scope="session")
 def chat(tmp_path_factory, corpus):
     folder = tmp_path_factory.mktemp("tokenizer")
-    _write_tokenizer(folder, corpus)
+    _write_tokenizer(folder, corpus, [])
     return ChatML(load_tokenizer(folder), terse_tools=True)
 
 

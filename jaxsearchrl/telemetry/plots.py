@@ -16,7 +16,12 @@ COLORS = ("#2a6f97", "#e07a5f", "#5a9367", "#9a6fb0", "#d9a441", "#7f7f7f", "#b5
 _COLUMNS = 3
 # Parts of the score that have a panel of their own.
 _QUALITY = ("score/precision", "score/recall", "score/f1", "score/f_beta")
-_COUNTS = ("score/curated_count", "score/empty")
+_CORRECTIONS = tuple(
+    f"score/{name}"
+    for name in ("format_penalty", "invalid_curation_penalty", "unfinished_penalty", "document_cost", "discovery_bonus")
+)
+_MISTAKES = ("score/malformed_calls", "score/refused_ids", "score/duplicate_calls", "score/reminders")
+_ELSEWHERE = ("score/curated_count", "score/empty", "score/turns", "score/tool_calls")
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,9 @@ class Panel:
 TRAINING = (
     Panel("Reward", ("reward",)),
     Panel("Quality of the curated set", _QUALITY, share=True),
-    Panel("Other parts of the score", ("score/*",), without=(*_QUALITY, *_COUNTS)),
+    Panel("Corrections of the reward", _CORRECTIONS),
+    Panel("Mistakes per episode", _MISTAKES, from_zero=True),
+    Panel("Other parts of the score", ("score/*",), without=(*_QUALITY, *_CORRECTIONS, *_MISTAKES, *_ELSEWHERE)),
     Panel("How episodes end", ("rate/empty", "rate/finished", "rate/truncated"), share=True),
     Panel("Tool calls", ("calls/valid", "calls/duplicate"), share=True),
     Panel("Groups without signal", ("groups/no_signal", "groups/all_good", "groups/all_bad"), share=True),

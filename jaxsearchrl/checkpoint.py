@@ -8,16 +8,16 @@ casts a wrong dtype silently and reports a wrong tree without naming the leaf.
 
 import difflib
 import json
-import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
+from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, LatestN, PreservationPolicy
 
 from jaxsearchrl.errors import UserError
 
@@ -27,11 +27,18 @@ _TRASH = "deleted"
 class Checkpoints:
     """The checkpoints in a folder (relative paths are resolved; the folder is made).
 
-    Keeps the last `keep_last` and the `keep_best` with the highest metric; an old one goes after the next is complete.
-    Raises UserError when `folder` is itself a single checkpoint.
+    Keeps the last `keep_last`, and of those that have a metric the `keep_best` with the highest; an old one goes after
+    the next is complete. metric: a step's, asked for at each save, since an evaluation may be made up for after its
+    step was saved. Raises UserError when `folder` is itself a single checkpoint.
     """
 
-    def __init__(self, folder: str | Path, keep_last: int = 2, keep_best: int = 0) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        keep_last: int = 2,
+        keep_best: int = 0,
+        metric: Callable[[int], float | None] = lambda step: None,
+    ) -> None:
         self.folder = Path(folder).expanduser().resolve()
         if (self.folder / "_CHECKPOINT_METADATA").exists():
             raise UserError(f"{self.folder} is a single checkpoint; pass its parent {self.folder.parent}")
@@ -39,13 +46,11 @@ class Checkpoints:
         if jax.process_index() == 0:  # here, and not by orbax, which does it in the background
             for unfinished in self.folder.glob("*.orbax-checkpoint-tmp*"):
                 shutil.rmtree(unfinished)
-        best = BestN(get_metric_fn=_metric, n=keep_best, keep_checkpoints_without_metrics=False)
         options = ocp.CheckpointManagerOptions(
             enable_async_checkpointing=False,
             # Renamed first, deleted then: a kill in the middle leaves no half checkpoint among the whole ones.
             todelete_subdir=_TRASH,
-            best_fn=_metric if keep_best else None,  # without it orbax does not write metrics
-            preservation_policy=AnyPreservationPolicy([LatestN(keep_last), best]),
+            preservation_policy=AnyPreservationPolicy([LatestN(keep_last), _Best(keep_best, metric)]),
         )
         self._manager = ocp.CheckpointManager(self.folder, options=options)
 
@@ -63,19 +68,13 @@ class Checkpoints:
         """The complete checkpoints' steps, in order."""
         return sorted(self._manager.all_steps())
 
-    def best_step(self) -> int | None:
-        """The step with the highest metric; None when no kept checkpoint has one."""
-        return self._manager.best_step() if any(map(self._manager.metrics, self.steps())) else None
-
-    def save(self, step: int, state: Any, host: Mapping[str, Any], metric: float | None = None) -> None:
+    def save(self, step: int, state: Any, host: Mapping[str, Any]) -> None:
         """Saves a complete state; returns when it is on disk.
 
         state: any pytree of jax or numpy arrays (typed PRNG keys too). host: what JSON gives back unchanged.
-        Raises ValueError for a step that is not above the last one, a state or host that would not come back as it is,
-        or a metric that is not finite; OSError when the disk refuses.
+        Raises ValueError for a step that is not above the last one, or a state or host that would not come back as it
+        is; OSError when the disk refuses.
         """
-        if metric is not None and not math.isfinite(metric):
-            raise ValueError(f"the metric of step {step} is {metric}")
         if json.loads(json.dumps(host, allow_nan=False)) != host:
             raise ValueError("the host state changes in JSON: use string keys and lists, not integer keys or tuples")
         args = ocp.args.Composite(
@@ -83,8 +82,7 @@ class Checkpoints:
             host=ocp.args.JsonSave(dict(host)),
             leaves=ocp.args.JsonSave(_leaves(state)),
         )
-        metrics = {} if metric is None else {"metric": metric}  # not None: orbax would warn at each save
-        if not self._manager.save(step, args=args, metrics=metrics):
+        if not self._manager.save(step, args=args):
             raise ValueError(f"step {step} was not saved: {self.folder} has steps {self.steps()}")
         self._empty_trash()
 
@@ -109,7 +107,9 @@ class Checkpoints:
             target = jax.tree.map(_target, abstract_state)
             args = ocp.args.Composite(state=ocp.args.StandardRestore(target), host=ocp.args.JsonRestore())
             restored = self._manager.restore(step, args=args)
-        except (OSError, ValueError, KeyError) as error:
+        except UserError:
+            raise
+        except Exception as error:  # of a damaged folder orbax and tensorstore raise whatever they met
             raise UserError(
                 f"{folder} cannot be read ({error}); delete this folder to go on from the checkpoint before it"
             ) from error
@@ -120,8 +120,18 @@ class Checkpoints:
             shutil.rmtree(self.folder / _TRASH, ignore_errors=True)
 
 
-def _metric(metrics: Mapping[str, float]) -> float:
-    return metrics.get("metric", -math.inf)
+@dataclass(frozen=True)
+class _Best(PreservationPolicy):
+    """The `n` steps with the highest metric; of equal ones the later."""
+
+    n: int
+    metric: Callable[[int], float | None]
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        metrics = {checkpoint.step: self.metric(checkpoint.step) for checkpoint in checkpoints}
+        found = sorted((metric, step) for step, metric in metrics.items() if metric is not None)
+        best = {step for _, step in found[max(0, len(found) - self.n) :]}
+        return [checkpoint.step in best for checkpoint in checkpoints]
 
 
 def _leaves(tree: Any) -> dict[str, str]:

@@ -7,6 +7,11 @@ A config file (`configs/*.py`) defines `get_config() -> Config`; `--config.secti
 from dataclasses import dataclass, field
 from typing import Literal
 
+# The calls that one turn may have; what it has beyond them is refused with one answer.
+MAX_CALLS_PER_TURN = 8
+# Tokens that a chat format writes around a turn's answers, at most: 13 n + 10 for n of SmolLM2's, 5 n + 9 of Qwen's.
+WRAPPING_TOKENS = 16 * (MAX_CALLS_PER_TURN + 1)
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -43,9 +48,9 @@ class TaskConfig:
     search_max_k: int = 25
     snippet_chars: int = 220
     read_max_chars: int = 4000
-    max_observation_tokens: int = 512  # of one turn's observation, all its messages together
+    max_observation_tokens: int = 512  # of what one turn is answered; WRAPPING_TOKENS go around it
     max_curated: int = 30
-    empty_penalty: float = -0.2  # the flat reward of an empty curated set
+    empty_penalty: float = -0.2  # the flat reward of an empty curated set, and of an ending by a malformed call
     format_penalty: float = 0.0  # subtracted once per episode that had a malformed call, on non-empty sets
     invalid_curation_penalty: float = 0.0  # subtracted per refused id
     unfinished_penalty: float = 0.0  # subtracted when the episode did not end by `finish`

@@ -3,12 +3,15 @@
 All faults are reported at once, each naming its key and what to write instead.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from jaxsearchrl.config import Config
-from jaxsearchrl.config_tree import diff, leaf_values, type_errors
+import numpy as np
+
+from jaxsearchrl.config import WRAPPING_TOKENS, Config
+from jaxsearchrl.config_tree import diff, leaf_types, leaf_values, type_errors
 from jaxsearchrl.errors import ConfigError
 
 LORA_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -35,13 +38,15 @@ _LIMITS: tuple[tuple[str, Callable[[Number], bool], str], ...] = (
     (
         "above 0",
         lambda x: x > 0,
-        "lora.alpha task.beta sampling.temperature learning.loss_constant learning.eps warm_start.learning_rate",
+        "lora.alpha learning.loss_constant learning.eps warm_start.learning_rate",
     ),
+    ("at least 0.001", lambda x: x >= 0.001, "sampling.temperature"),
+    ("0 (greedy) or at least 0.001", lambda x: x == 0 or x >= 0.001, "eval.temperature"),
     (
         "0 or above",
         lambda x: x >= 0,
         "learning.learning_rate learning.warmup_steps learning.weight_decay learning.max_grad_norm eval.every "
-        "eval.temperature warm_start.trajectories checkpoint.keep_best",
+        "warm_start.trajectories checkpoint.keep_best",
     ),
     (
         "0 or above (it is subtracted from the reward)",
@@ -49,6 +54,7 @@ _LIMITS: tuple[tuple[str, Callable[[Number], bool], str], ...] = (
         "task.format_penalty task.invalid_curation_penalty task.unfinished_penalty task.document_cost",
     ),
     ("0 or above (it is added to the reward)", lambda x: x >= 0, "task.discovery_bonus"),
+    ("above 0 and at most 1000 (there the score is recall alone)", lambda x: 0 < x <= 1000, "task.beta"),
     ("between -1 and 0 (it is the reward itself)", lambda x: -1 <= x <= 0, "task.empty_penalty"),
     ("at least 0 and below 1", lambda x: 0 <= x < 1, "learning.b1 learning.b2"),
     ("between 0 and 1", lambda x: 0 <= x <= 1, "train.max_infrastructure_share"),
@@ -96,11 +102,22 @@ def check_resume(old: Config, new: Config, where: str, *, trains: bool = True) -
 
 
 def _limits(config: Config) -> Iterator[str]:
-    values = leaf_values(config)
+    values, types = leaf_values(config), leaf_types(Config)
     for wanted, holds, keys in _LIMITS:
         for key in keys.split():
-            if not holds(values[key]):
-                yield f"{key} = {values[key]}: must be {wanted}"
+            value = values[key]
+            single = _float32(value) if types[key] is float else value
+            if not holds(value):
+                yield f"{key} = {value}: must be {wanted}"
+            elif not (math.isfinite(single) and holds(single) and bool(single) == bool(value)):
+                yield f"{key} = {value}: must be {wanted}; in float32, with which devices compute, it is {single:g}"
+
+
+def _float32(value: Number) -> float:
+    """What a device makes of a number: it rounds, overflows, and takes what is below the normal range for 0."""
+    with np.errstate(over="ignore", under="ignore"):
+        single = float(np.float32(value))
+    return single if abs(single) >= np.finfo(np.float32).tiny else 0.0
 
 
 def _combinations(config: Config) -> Iterator[str]:
@@ -111,12 +128,12 @@ def _combinations(config: Config) -> Iterator[str]:
         yield (
             f"task.search_default_k = {task.search_default_k}: must not exceed task.search_max_k = {task.search_max_k}"
         )
-    turn = sampling.max_turn_tokens + task.max_observation_tokens
+    turn = sampling.max_turn_tokens + task.max_observation_tokens + WRAPPING_TOKENS
     if sampling.capacity <= turn:
         yield (
             f"sampling.capacity = {sampling.capacity}: one turn and its observation alone may take {turn} tokens "
             f"(sampling.max_turn_tokens = {sampling.max_turn_tokens} + task.max_observation_tokens = "
-            f"{task.max_observation_tokens}); raise it, or lower these"
+            f"{task.max_observation_tokens} + {WRAPPING_TOKENS} around the answers); raise it, or lower these"
         )
     if sampling.read_block > 0 and sampling.capacity % sampling.read_block:
         yield (
@@ -175,10 +192,10 @@ def _required(config: Config, keys: Sequence[str]) -> Iterator[str]:
 
 def _files(config: Config) -> Iterator[str]:
     values = leaf_values(config)
-    for key in ("task.corpus", "task.train_tasks", "task.eval_tasks", "task.prompt_file"):
+    for key in ("task.corpus", "task.train_tasks", "task.eval_tasks", "task.prompt_file", "warm_start.records"):
         if values[key] not in ("", "demo") and not Path(values[key]).is_file():
             yield f"{key} = {values[key]!r}: no such file{_looked(values[key])}"
-    for key in ("model.path", "model.tokenizer", "warm_start.records"):
+    for key in ("model.path", "model.tokenizer"):
         if values[key] not in ("", "demo") and not Path(values[key]).exists():
             yield f"{key} = {values[key]!r}: no such file or folder{_looked(values[key])}"
     model = Path(config.model.path)

@@ -7,11 +7,12 @@ keys mean is the business of `config.py`.
 import dataclasses
 import difflib
 import json
-import math
+import sys
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from jaxsearchrl.errors import ConfigError
+from jaxsearchrl.strict_json import parse
 
 Tree = TypeVar("Tree")
 
@@ -103,7 +104,7 @@ def fits(wanted: Any, value: Any) -> bool:
     if get_origin(wanted) is tuple:
         return isinstance(value, tuple) and all(fits(get_args(wanted)[0], item) for item in value)
     if wanted is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     if wanted is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, wanted)
@@ -146,9 +147,9 @@ def from_json(tree: type[Tree], text: str, where: str) -> Tree:
     Raises ConfigError naming `where` for text that is not JSON, unknown keys and wrong types.
     """
     try:
-        data = json.loads(text)
+        data = parse(text)
     except ValueError as error:
-        raise ConfigError(f"{where}: not JSON: {error}") from None
+        raise ConfigError(f"{where}: not JSON ({error})") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{where}: an object of sections is wanted")
     wanted = leaf_types(tree)

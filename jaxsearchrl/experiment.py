@@ -1,8 +1,10 @@
 """Everything that a configuration names, loaded: weights, tokenizer, search index, tasks."""
 
 import hashlib
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -20,6 +22,7 @@ from jaxsearchrl.models.peft_adapter import write_adapter
 from jaxsearchrl.search.index import LocalIndex, open_or_build
 from jaxsearchrl.tasks.curated.data import Task, check_gold, load_tasks
 from jaxsearchrl.tasks.curated.environment import CuratedEnvironment
+from jaxsearchrl.tasks.curated.prompts import system_prompt
 from jaxsearchrl.telemetry.progress import Progress
 
 
@@ -35,15 +38,23 @@ class Experiment:
     base: Weights
     base_fingerprint: str
     chat: ChatFormat
+    tokenizer_fingerprint: str
     vocab_size: int
     index: LocalIndex
     train_tasks: Sequence[Task]
     eval_tasks: Sequence[Task]
 
-    @property
-    def tasks_fingerprint(self) -> str:
-        """Of the training tasks, in their order."""
-        return hashlib.sha256("\n".join(map(repr, self.train_tasks)).encode("utf-8", "replace")).hexdigest()
+    @cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """Of all that was read and must not change within a run."""
+        return {
+            "base": self.base_fingerprint,
+            "tokenizer": self.tokenizer_fingerprint,
+            "corpus": self.index.fingerprint,
+            "training tasks": _sha256("\n".join(map(repr, self.train_tasks))),
+            "evaluation tasks": _sha256("\n".join(map(repr, self.eval_tasks))),
+            "prompt": _sha256(system_prompt(self.config.task)),
+        }
 
     def environment(self, task: Task) -> CuratedEnvironment:
         """A new episode of a task."""
@@ -59,11 +70,13 @@ class Experiment:
 def load_experiment(config: Config, progress: Progress) -> Experiment:
     """Loads, announcing each phase. Raises UserError naming the file or key at fault."""
     config = _resolve_demo(config)
-    with progress.phase("search index"):
-        index = open_or_build(config.task.corpus, config.task.index_dir, snippet_chars=config.task.snippet_chars)
+    system_prompt(config.task)  # a fault in the file shows now, not in the first episode
     train_tasks = load_tasks(config.task.train_tasks) if config.task.train_tasks else []
     eval_tasks = load_tasks(config.task.eval_tasks)[: config.eval.tasks] if config.task.eval_tasks else []
-    check_gold([*train_tasks, *eval_tasks], index)
+    with progress.phase("search index"):
+        index = open_or_build(config.task.corpus, config.task.index_dir, snippet_chars=config.task.snippet_chars)
+    check_gold(train_tasks, index, config.task.train_tasks)
+    check_gold(eval_tasks, index, config.task.eval_tasks)
     with progress.phase("model"):
         checkpoint = open_checkpoint(config.model.path)
         arch = checkpoint.architecture
@@ -78,17 +91,52 @@ def load_experiment(config: Config, progress: Progress) -> Experiment:
         base = load_base(model, checkpoint)
     tokenizer = load_tokenizer(config.model.tokenizer or config.model.path)
     chat = ChatML(tokenizer, terse_tools=config.task.compact_results)
-    return Experiment(
+    if chat.vocab_size > arch.vocab_size:
+        raise ConfigError(
+            f"the tokenizer of {config.model.tokenizer or config.model.path} has ids up to {chat.vocab_size - 1}, but "
+            f"the model's embedding ends at {arch.vocab_size - 1}: give the model's own tokenizer (model.tokenizer)"
+        )
+    experiment = Experiment(
         config=config,
         model=model,
         base=base,
         base_fingerprint=checkpoint.fingerprint,
         chat=chat,
-        vocab_size=min(chat.vocab_size, arch.vocab_size),
+        tokenizer_fingerprint=_sha256(tokenizer.backend_tokenizer.to_str() + str(tokenizer.chat_template)),
+        vocab_size=chat.vocab_size,
         index=index,
         train_tasks=train_tasks,
         eval_tasks=eval_tasks,
     )
+    _check_prompts(experiment)
+    return experiment
+
+
+def _check_prompts(experiment: Experiment) -> None:
+    """Raises ConfigError for a task whose prompt leaves no room for a turn: it could never be played."""
+    capacity = experiment.config.sampling.capacity
+
+    def tokens(task: Task) -> int:
+        environment = experiment.environment(task)
+        return len(experiment.chat.prompt_ids(environment.reset(), environment.tools))
+
+    def size(task: Task) -> int:
+        return len(unicodedata.normalize("NFC", task.query).encode("utf-8", "replace"))
+
+    longest_first = sorted([*experiment.train_tasks, *experiment.eval_tasks], key=size, reverse=True)
+    least = tokens(longest_first[-1]) if longest_first else 0
+    for task in longest_first:
+        if least + size(task) < capacity:  # a token has at least one byte: from here on all fit
+            return
+        if tokens(task) >= capacity:
+            raise ConfigError(
+                f'task "{task.id}": its prompt has {tokens(task)} tokens, which leaves no room for a turn in '
+                f"sampling.capacity = {capacity}; raise that, or shorten the query"
+            )
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def _resolve_demo(config: Config) -> Config:

@@ -53,6 +53,8 @@ def read_header(path: Path) -> tuple[dict[str, Any], dict[str, StoredTensor]]:
         metadata = {cursor.string(): cursor.value(cursor.take("I")) for _ in range(value_count)}
         table = [cursor.tensor() for _ in range(tensor_count)]
         alignment = metadata.get("general.alignment", gguf.GGUF_DEFAULT_ALIGNMENT)
+        if not isinstance(alignment, int) or alignment < 1:
+            raise ValueError(f"general.alignment is {alignment!r}, but must be a whole number, at least 1")
         start = -(-cursor.at // alignment) * alignment
         return metadata, {name: _stored(content, start + at, name, shape, kind) for name, shape, kind, at in table}
     except (struct.error, ValueError, KeyError, OSError) as error:

@@ -7,7 +7,6 @@ Single settings are replaced by --config.section.key=value, e.g. --config.train.
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from absl import app, flags, logging
 
@@ -16,7 +15,10 @@ from jaxsearchrl.config_checks import validate
 from jaxsearchrl.config_flags import Override, load_config, parse_flags
 from jaxsearchrl.config_tree import to_json
 from jaxsearchrl.errors import UserError
+from jaxsearchrl.run_folder import local_folder
 from jaxsearchrl.runtime import announce_devices, prepare
+from jaxsearchrl.tasks.curated.data import load_tasks
+from jaxsearchrl.tasks.curated.prompts import system_prompt
 
 _CONFIG = flags.DEFINE_string("config", None, "The experiment: a Python file with get_config() -> Config.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run folder; by default runs/ and the config's name.")
@@ -42,6 +44,9 @@ def main(overrides: Sequence[Override]) -> None:
     """Runs the mode that the flags name. Raises UserError for whatever its user can put right."""
     config, workdir = _experiment(overrides)
     if _MODE.value == "check":
+        system_prompt(config.task)
+        for path in {config.task.train_tasks, config.task.eval_tasks} - {"", "demo"}:
+            load_tasks(path)
         print(to_json(config), end="")
         return
     prepare()
@@ -62,7 +67,7 @@ def _experiment(overrides: Sequence[Override]) -> tuple[Config, str]:
         from jaxsearchrl.dry_run import dry_run_config
 
         validate(config, check_files=False)
-        config = dry_run_config(config, Path(workdir) / "dry_run")
+        config = dry_run_config(config, local_folder(workdir) / "dry_run")
     evaluates = ("task.eval_tasks",) if _MODE.value in ("train", "sft", "check") and config.eval.every else ()
     validate(config, required=(*_REQUIRED[_MODE.value], *evaluates))
     return config, workdir

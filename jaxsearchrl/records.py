@@ -6,8 +6,8 @@ A file is written beside its place and renamed when complete, so a run that was 
 doubles. The explorer, the reports, re-scoring and supervised warm starts read these files and nothing else of a run.
 """
 
+import functools
 import gzip
-import io
 import json
 import logging
 import math
@@ -15,15 +15,19 @@ import os
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar, get_args
+from types import UnionType
+from typing import Any, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from jaxsearchrl.errors import UserError
+from jaxsearchrl.strict_json import read_object
 from jaxsearchrl.trajectory import Span, SpanKind, Trajectory
 
 SCHEMA = 1
 LOGPROB_DIGITS = 6
+TOKEN_LIMIT = 2**31
+"""Token ids are below it, as the device's integers are. Whether a vocabulary has them is for its owner to check."""
 _DEEPEST = 32
 
 T = TypeVar("T")
@@ -83,7 +87,7 @@ class RolloutRecord:
     infrastructure_errors: every failure of the infrastructure, also those that a retry healed.
     seconds: wall time from reset to score.
 
-    Raises ValueError for a non-finite number or spans that do not tile the tokens.
+    Raises ValueError for a non-finite number, a token that is no id, or spans that do not tile the tokens.
     """
 
     run: str
@@ -122,6 +126,9 @@ class RolloutRecord:
         numbers += [*self.sample_logprobs, *(s for t in self.turns for s in (t.seconds_model, t.seconds_tools))]
         if not all(math.isfinite(number) for number in numbers):
             raise ValueError(f"the record of task {self.task_id!r} holds a non-finite number")
+        foreign = [token for token in self.tokens if not 0 <= token < TOKEN_LIMIT]
+        if foreign:
+            raise ValueError(f"the record of task {self.task_id!r} holds {foreign[0]}, which is no token id")
         position = 0
         for span in self.spans:
             if span.start != position or span.stop < span.start or span.kind not in get_args(SpanKind):
@@ -174,22 +181,17 @@ def to_json_line(record: RolloutRecord) -> str:
     return json.dumps({"schema": SCHEMA, **asdict(record)}, allow_nan=False, separators=(",", ":"))
 
 
-def from_json_line(line: str, where: str = "rollout record") -> RolloutRecord:
-    """Raises UserError, starting with `where`: an unknown schema, a missing or unknown key, a wrong value."""
-    try:
-        data = json.loads(line, parse_constant=_refuse_constant)
-    except ValueError as error:
-        raise UserError(f"{where}: not a JSON line ({error})") from error
-    if not isinstance(data, dict) or "schema" not in data:
+def from_json_line(line: bytes | str, where: str = "rollout record") -> RolloutRecord:
+    """Raises UserError, starting with `where`: an unknown schema, a missing or unknown key, a wrong type or value."""
+    data = read_object(line, where)
+    if "schema" not in data:
         raise UserError(f"{where}: not a rollout record: it has no key 'schema'")
     schema = data.pop("schema")
-    if schema != SCHEMA:
+    if type(schema) is not int or schema != SCHEMA:
         raise UserError(f"{where}: schema {schema!r}, but this version reads {SCHEMA}; use the one that wrote the file")
     try:
-        data["spans"] = [_build(Span, span) for span in data.get("spans", ())]
-        data["turns"] = [_turn(turn) for turn in data.get("turns", ())]
-        return _build(RolloutRecord, data)
-    except (TypeError, ValueError, AttributeError) as error:
+        return _build(RolloutRecord, data, "")
+    except (TypeError, ValueError, OverflowError) as error:
         raise UserError(f"{where}: {error}") from error
 
 
@@ -266,42 +268,74 @@ def read_file(path: str | Path) -> list[RolloutRecord]:
     """
     path = Path(path)
     records: list[RolloutRecord] = []
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        for number, line in enumerate(_lines(file, path), start=1):
-            if line.endswith(b"\n"):
-                records.append(from_json_line(line.decode(errors="replace"), f"{path}, line {number}"))
-            else:
-                logging.getLogger(__name__).warning("%s ends in the middle of line %d; it was left out", path, number)
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.endswith(b"\n") and _is_cut(line):
+            logging.getLogger(__name__).warning("%s ends in the middle of line %d; it was left out", path, number)
+        else:
+            records.append(from_json_line(line, f"{path}, line {number}"))
     return records
 
 
-def _lines(file: io.BufferedIOBase, path: Path) -> Iterator[bytes]:
+def _lines(path: Path) -> Iterator[bytes]:
     """Lines with their newline; what a cut-off gzip stream ends with comes without one."""
-    while True:
-        try:
-            line = file.readline()
-        except EOFError:
-            yield b""
-            return
-        except (zlib.error, OSError) as error:
-            raise UserError(f"{path}: cannot be read ({error})") from error
-        if not line:
-            return
-        yield line
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            while line := file.readline():
+                yield line
+    except EOFError:
+        yield b""
+    except (zlib.error, OSError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); name a .jsonl or .jsonl.gz file that is whole") from error
 
 
-def _turn(data: Mapping[str, Any]) -> TurnRecord:
-    calls = tuple(_build(CallRecord, call) for call in data.get("calls", ()))
-    encountered = tuple(_build(EncounteredRecord, document) for document in data.get("encountered", ()))
-    return _build(TurnRecord, {**data, "calls": calls, "encountered": encountered})
+def _is_cut(line: bytes) -> bool:
+    """Whether the rest of a line is missing: the beginning of an object is never JSON."""
+    try:
+        json.loads(line.decode())
+    except (ValueError, RecursionError) as error:
+        return isinstance(error, json.JSONDecodeError)
+    return False
 
 
-def _build(kind: type[T], data: Mapping[str, Any]) -> T:
-    """A dataclass from its JSON object: lists become tuples. Raises TypeError naming a missing or unknown key."""
-    unknown = data.keys() - {f.name for f in fields(kind)}  # type: ignore[arg-type]
+def _build(kind: type[T], data: Mapping[str, Any], key: str) -> T:
+    """A dataclass from its JSON object. Raises TypeError naming a missing or unknown key, or one of a wrong type."""
+    types = _types(kind)
+    unknown = data.keys() - types.keys()
     if unknown:
         raise TypeError(f"unknown key {sorted(unknown)[0]!r} in {kind.__name__}")
-    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
+    return kind(**{name: _read(types[name], value, f"{key}{name}") for name, value in data.items()})
+
+
+def _read(wanted: Any, value: Any, key: str) -> Any:
+    """A value of JSON as the declared type has it: lists as tuples, 1 as 1.0, and nothing else is converted."""
+    origin, inside = get_origin(wanted), get_args(wanted)
+    if origin is UnionType:  # X | None
+        return None if value is None else _read(inside[0], value, key)
+    if wanted is Any or type(value) is wanted or (origin is Literal and value in inside):
+        return value
+    if wanted is float and type(value) is int:
+        return float(value)
+    if origin is Mapping and isinstance(value, dict):
+        return {name: _read(inside[1], item, f"{key}.{name}") for name, item in value.items()}
+    if origin is tuple and isinstance(value, list):
+        kinds = inside[:1] * len(value) if inside[-1] is Ellipsis else inside
+        if len(kinds) == len(value):
+            return tuple(_read(kind, item, key) for kind, item in zip(kinds, value, strict=True))
+    if is_dataclass(wanted) and isinstance(value, dict):
+        return _build(wanted, value, f"{key}.")  # type: ignore[arg-type]
+    raise TypeError(f"{key} must be {_in_words(wanted)}, found {value!r:.60}")
+
+
+_types = functools.cache(get_type_hints)
+
+
+def _in_words(wanted: Any) -> str:
+    origin, inside = get_origin(wanted), get_args(wanted)
+    if origin is Literal:
+        return f"one of {', '.join(inside)}"
+    if origin is tuple:
+        return "a list" if inside[-1] is Ellipsis else f"a list of {len(inside)}"
+    return {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}.get(wanted, "an object")
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
@@ -317,7 +351,3 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, Sequence):
         return [_plain(item, depth + 1) for item in value]
     return str(value)
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number that a record may hold")

@@ -26,9 +26,7 @@ class RunFolder:
     """
 
     def __init__(self, workdir: str | Path) -> None:
-        if "://" in str(workdir):
-            raise UserError(f"--workdir={workdir}: must be a local folder; sync it to a bucket from there")
-        self.path = Path(workdir).expanduser().resolve()
+        self.path = local_folder(workdir)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = (self.path / "run.lock").open("a+")
@@ -78,9 +76,21 @@ class RunFolder:
         write_atomically(self.path / "config.json", text.encode())
 
     def read_config(self) -> str | None:
-        """The stored configuration; None in a new folder."""
+        """The stored configuration; None in a new folder. Raises UserError when it is no text."""
         path = self.path / "config.json"
-        return path.read_text() if path.is_file() else None
+        try:
+            return path.read_text(encoding="utf-8") if path.is_file() else None
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{path}: not UTF-8 text ({error.reason}); put the file back, or use another --workdir"
+            ) from error
+
+
+def local_folder(workdir: str | Path) -> Path:
+    """The run folder's full path. Raises UserError for an address of another machine."""
+    if "://" in str(workdir):
+        raise UserError(f"--workdir={workdir}: must be a local folder; sync it to a bucket from there")
+    return Path(workdir).expanduser().resolve()
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -46,7 +46,7 @@ from jaxsearchrl.warm_start import examples, warm_start
 class Run:
     """A run at work: its parts, and the state that steps replace.
 
-    step counts the updates that were tried; total is where the run ends.
+    output is the folder of metrics and rollouts; step counts the updates that were tried; total is where the run ends.
     """
 
     config: Config
@@ -55,6 +55,7 @@ class Run:
     learner: Learner
     update: Any
     folder: RunFolder
+    output: Path
     checkpoints: Checkpoints
     writers: MetricWriters
     progress: Progress
@@ -109,15 +110,12 @@ def evaluate(config: Config, workdir: str) -> None:
     """
     with ExitStack() as stack:
         run = _open(config, workdir, stack, trains=False)
-        folder = run.folder.evaluations / f"step_{run.step:06d}"
-        with MetricWriters(folder, TelemetryConfig(tensorboard=False)) as writers:
-            writers.truncate_after(-1)
-            try:
-                for split in _splits(config):
-                    _evaluate(run, split, folder, writers)
-            except Interrupted:
-                return run.progress.note("stopped on request before the evaluation was complete")
-        run.progress.note(f"metrics and rollouts are in {folder}")
+        try:
+            for split in _splits(config):
+                _evaluate(run, split)
+        except Interrupted:
+            return run.progress.note("stopped on request before the evaluation was complete")
+        run.progress.note(f"metrics and rollouts are in {run.output}")
 
 
 # ------------------------------------------------------------------------------------------------------------- one step
@@ -141,15 +139,9 @@ def _step(run: Run) -> None:
     step = run.step + 1
     about = {"run": config.name, "split": "train", "step": step, "adapter": run.step}
     records = to_records(rollouts, tasks, tries, advantages=advantages.advantages, **about)
-    write_records(run.folder.path, "train", step, records)
+    write_records(run.output, "train", step, records)
     metrics = rollout_metrics(records, tries)
-    failed = metrics["infrastructure/failed_share"]
-    if failed > config.train.max_infrastructure_share:
-        errors = sorted({error for rollout in rollouts for error in rollout.errors})[:3]
-        raise UserError(
-            f"step {step}: the infrastructure failed {failed:.0%} of the episodes, more than "
-            f"train.max_infrastructure_share allows; {'; '.join(errors)}"
-        )
+    _refuse_failures(config, f"step {step}", metrics, rollouts)
     run.interruption.check()
     lora, opt_state, learned = _learn(run, rollouts, advantages)
     run.lora, run.opt_state, run.step = lora, opt_state, step
@@ -170,7 +162,17 @@ def _step(run: Run) -> None:
     for line in alarms(metrics):
         run.progress.note(f"alarm: {line}")
     if config.telemetry.plots:
-        write_plots(run.folder.path)
+        write_plots(run.output)
+
+
+def _refuse_failures(config: Config, what: str, metrics: dict[str, float], rollouts: Sequence[Rollout]) -> None:
+    failed = metrics["infrastructure/failed_share"]
+    if failed > config.train.max_infrastructure_share:
+        errors = sorted({error for rollout in rollouts for error in rollout.errors})[:3]
+        raise UserError(
+            f"{what}: the infrastructure failed {failed:.0%} of the episodes, more than "
+            f"train.max_infrastructure_share allows; {'; '.join(errors)}"
+        )
 
 
 def _rollouts(
@@ -241,8 +243,9 @@ def _open(config: Config, workdir: str, stack: ExitStack, *, trains: bool = True
     """Takes the run folder, loads what the configuration names, compiles, restores the newest checkpoint."""
     progress = Progress()
     folder = stack.enter_context(RunFolder(workdir))
+    keep = config.checkpoint
     checkpoints = stack.enter_context(
-        Checkpoints(folder.checkpoints, config.checkpoint.keep_last, config.checkpoint.keep_best)
+        Checkpoints(folder.checkpoints, keep.keep_last, keep.keep_best, lambda step: _f_beta(folder.path, step))
     )
     stored = folder.read_config()
     if stored is not None and checkpoints.steps():  # what never came to a checkpoint may be set anew
@@ -262,7 +265,17 @@ def _open(config: Config, workdir: str, stack: ExitStack, *, trains: bool = True
             vocab_size=experiment.vocab_size,
             seed=0,
         )
-    run = Run(
+    fresh = {"lora": lora, "opt_state": optimizer.init(lora)}
+    unchanged = tuple(experiment.fingerprints) if trains else ("base", "tokenizer")
+    restored = _restored(checkpoints, fresh, experiment, unchanged)
+    step, state = restored or (0, fresh)
+    output = folder.path if trains else folder.evaluations / f"step_{step:06d}"
+    telemetry = config.telemetry if trains else TelemetryConfig(tensorboard=False)
+    writers = stack.enter_context(MetricWriters(output, telemetry))
+    writers.truncate_after(step if restored and trains else -1)
+    if restored:
+        progress.note(f"going on after step {step}, from {checkpoints.folder / str(step)}")
+    return Run(
         config=config,
         experiment=experiment,
         engine=engine,
@@ -275,35 +288,34 @@ def _open(config: Config, workdir: str, stack: ExitStack, *, trains: bool = True
         ),
         update=make_update(optimizer),
         folder=folder,
+        output=output,
         checkpoints=checkpoints,
-        writers=stack.enter_context(MetricWriters(folder.path, config.telemetry)),
+        writers=writers,
         progress=progress,
         interruption=stack.enter_context(interruption()),
         total=total,
-        lora=lora,
-        opt_state=optimizer.init(lora),
+        lora=state["lora"],
+        opt_state=state["opt_state"],
+        step=step,
     )
-    _restore(run, ("base", "corpus", "training tasks") if trains else ("base",))
-    return run
 
 
-def _restore(run: Run, unchanged: Sequence[str]) -> None:
-    """unchanged: which fingerprints must be those of the checkpoint."""
-    restored = run.checkpoints.restore_latest({"lora": run.lora, "opt_state": run.opt_state})
+def _restored(
+    checkpoints: Checkpoints, state: dict[str, Any], experiment: Experiment, unchanged: Sequence[str]
+) -> tuple[int, dict[str, Any]] | None:
+    """(step, state) of the newest checkpoint, if there is one. unchanged: which fingerprints must be as they were."""
+    restored = checkpoints.restore_latest(state)
     if restored is None:
-        run.writers.truncate_after(-1)
-        return
+        return None
     step, state, host = restored
-    now = _fingerprints(run)
     for name in unchanged:
-        if host[name] != now[name]:
+        now, then = experiment.fingerprints[name], host.get(name, "unknown")
+        if now != then:
             raise UserError(
-                f"{run.folder.path}: the {name} is not the one that this run started with ({now[name][:12]}, was "
-                f"{host[name][:12]}); restore it, or choose another --workdir"
+                f"{checkpoints.folder.parent}: the {name} changed since the run started (fingerprint {now[:12]}, was "
+                f"{then[:12]}); restore what it was, or choose another --workdir"
             )
-    run.lora, run.opt_state, run.step = state["lora"], state["opt_state"], step
-    run.writers.truncate_after(step)
-    run.progress.note(f"going on after step {step}, from {run.checkpoints.folder / str(step)}")
+    return step, state
 
 
 @contextmanager
@@ -323,34 +335,26 @@ def _complete(run: Run) -> None:
     every = run.config.eval.every
     if every and (run.step % every == 0 or last):
         for split in _splits(run.config):
-            if _row(run, split) is None:
-                _evaluate(run, split, run.folder.path, run.writers)
+            if _row(run.output, split, run.step) is None:
+                _evaluate(run, split)
     if (run.step % run.config.checkpoint.every == 0 or last) and run.step not in run.checkpoints.steps():
         _save(run)
 
 
 def _save(run: Run) -> None:
-    """The best checkpoints are those with the highest F-beta; one without an evaluation of its own is none of them."""
-    evaluated = _row(run, "eval") or {}
     with run.progress.phase("checkpoint"):
         run.experiment.export_adapter(run.folder.adapters / f"step_{run.step:06d}", run.lora)
-        state = {"lora": run.lora, "opt_state": run.opt_state}
-        run.checkpoints.save(run.step, state, _fingerprints(run), evaluated.get("score/f_beta"))
+        run.checkpoints.save(run.step, {"lora": run.lora, "opt_state": run.opt_state}, run.experiment.fingerprints)
 
 
-def _row(run: Run, kind: str) -> dict[str, Any] | None:
-    """This step's metrics of a kind, if it has them."""
-    return next((row for row in read_metrics(run.folder.path, kind) if row["step"] == run.step), None)
+def _row(workdir: Path, kind: str, step: int) -> dict[str, Any] | None:
+    """A step's metrics of a kind, if it has them."""
+    return next((row for row in read_metrics(workdir, kind) if row["step"] == step), None)
 
 
-def _fingerprints(run: Run) -> dict[str, str]:
-    """Of the files that a run read."""
-    experiment = run.experiment
-    return {
-        "base": experiment.base_fingerprint,
-        "corpus": experiment.index.fingerprint,
-        "training tasks": experiment.tasks_fingerprint,
-    }
+def _f_beta(workdir: Path, step: int) -> float | None:
+    """By which checkpoints are the best; None for a step without an evaluation of its own."""
+    return (_row(workdir, "eval", step) or {}).get("score/f_beta")
 
 
 def _warm_start(run: Run) -> bool:
@@ -359,7 +363,7 @@ def _warm_start(run: Run) -> bool:
         return True
     with run.progress.phase("trajectories to imitate"):
         records = examples(run.experiment)
-    write_records(run.folder.path, "warm_start", 0, records)
+    write_records(run.output, "warm_start", 0, records)
     write = lambda number, metrics: run.writers.write(0, f"warm_start/{number}", metrics)  # noqa: E731
     try:
         run.lora = warm_start(run.experiment, run.lora, records, run.progress, write, run.interruption.check)
@@ -373,15 +377,16 @@ def _splits(config: Config) -> list[str]:
     return ["eval", "eval_greedy"] if config.eval.greedy else ["eval"]
 
 
-def _evaluate(run: Run, split: str, folder: Path, writers: MetricWriters) -> None:
+def _evaluate(run: Run, split: str) -> None:
     """Sampled or greedy tries of the evaluation tasks, always on one random stream: only the policy differs."""
     settings, tasks = run.config.eval, run.experiment.eval_tasks
     tries, temperature = (1, 0.0) if split == "eval_greedy" else (settings.tries, settings.temperature)
     rollouts = _rollouts(run, tasks, tries, split, temperature, step=0)
     records = to_records(rollouts, tasks, tries, run=run.config.name, split=split, step=run.step, adapter=run.step)
-    write_records(folder, split, run.step, records)
+    write_records(run.output, split, run.step, records)
     metrics = summarise(records, tries)
-    writers.write(run.step, split, metrics)
+    _refuse_failures(run.config, f"{split} after step {run.step}", metrics, rollouts)
+    run.writers.write(run.step, split, metrics)
     run.progress.note(
         f"{split} after step {run.step}: F-beta {metrics.get('score/f_beta', float('nan')):.3f}  "
         f"precision {metrics.get('score/precision', float('nan')):.3f}  "
@@ -391,9 +396,9 @@ def _evaluate(run: Run, split: str, folder: Path, writers: MetricWriters) -> Non
 
 def _finish(run: Run) -> None:
     if run.config.telemetry.plots:
-        write_plots(run.folder.path)
+        write_plots(run.output)
     with run.progress.phase("report"):
-        report = write_report(run.folder.path, run.experiment, run.step)
+        report = write_report(run.output, run.experiment, run.step)
     run.progress.note(report)
 
 

@@ -26,7 +26,7 @@ def examples(experiment: Experiment) -> list[RolloutRecord]:
     """The trajectories to imitate: those of `warm_start.records`, or the task's rule played on training tasks."""
     config = experiment.config
     if config.warm_start.records:
-        return read_file(config.warm_start.records)[: config.warm_start.trajectories]
+        return _recorded(config.warm_start.records, experiment.vocab_size)[: config.warm_start.trajectories]
     count = min(config.warm_start.trajectories, len(experiment.train_tasks))
     seed = seed_of(config.train.seed, "warm start")
     tasks = [experiment.train_tasks[i] for i in task_order(len(experiment.train_tasks), seed, 0, count)]
@@ -34,6 +34,23 @@ def examples(experiment: Experiment) -> list[RolloutRecord]:
         scripted_rollout(RuleAgent(), experiment.environment(task), experiment.chat, config.sampling) for task in tasks
     ]
     return to_records(rollouts, tasks, 1, run=config.name, split="warm_start", step=0)
+
+
+def _recorded(path: str, vocab_size: int) -> list[RolloutRecord]:
+    """Raises UserError for records whose ids are not this model's: they would teach it noise."""
+    records = read_file(path)
+    for number, record in enumerate(records, start=1):
+        if record.tokens and max(record.tokens) >= vocab_size:
+            raise UserError(
+                f"warm_start.records = {path!r}: record {number} (task {record.task_id}) has the token id "
+                f"{max(record.tokens)}, but the model's ids end at {vocab_size - 1}; it was made with another tokenizer"
+            )
+        if not record.failed and not record.tokens:
+            raise UserError(
+                f"warm_start.records = {path!r}: record {number} (task {record.task_id}) has no tokens; only rollouts "
+                "of a token-level policy or of the rule can be imitated"
+            )
+    return records
 
 
 def warm_start(
@@ -47,6 +64,7 @@ def warm_start(
     """The adapter after `warm_start.epochs` passes over the records; `lora` is given up.
 
     write: called with each update's number and metrics. check: called after each; what it raises ends the warm start.
+    Raises UserError for a record that is too long, before the first update, and when no update was made.
     The loss of an update is the mean over its action tokens. The optimizer starts anew, and so does RL's afterwards.
     """
     config = experiment.config
@@ -55,6 +73,12 @@ def warm_start(
     rows = [row for row in rows if row.action_tokens]
     if not rows:
         raise UserError("the warm start has no trajectory with a turn: see warm_start.records, or the task's rule")
+    for row in rows:
+        if len(row) > config.learning.pack_tokens:
+            raise UserError(
+                f"the warm start's record {row.uid + 1} (task {records[row.uid].task_id}) has {len(row)} tokens, but "
+                f"learning.pack_tokens is {config.learning.pack_tokens}; raise it, or leave the record out"
+            )
     updates = warm.epochs * -(-len(rows) // warm.rows_per_step)
     settings = replace(
         config.learning,
@@ -69,6 +93,7 @@ def warm_start(
     learner = Learner(
         experiment.model, experiment.base, supervised_loss, vocab_size=experiment.vocab_size, temperature=1.0
     )
+    updated = 0.0
     with progress.phase(f"warm start on {len(rows)} trajectories, update", total=updates) as advance:
         for number, batch in enumerate(_batches(rows, warm.epochs, warm.rows_per_step, config.train.seed), start=1):
             packed = pack(
@@ -78,6 +103,7 @@ def warm_start(
             grads, stats = learner.gradient(lora, packed.batches, actions)
             lora, opt_state, done = update(grads, opt_state, lora)
             means = stats.means()
+            updated += float(done["updated"])
             write(
                 number,
                 {
@@ -85,10 +111,16 @@ def warm_start(
                     "tokens": means["tokens"],
                     "grad_norm": float(done["grad_norm"]),
                     "learning_rate": float(done["learning_rate"]),
+                    "updated": float(done["updated"]),
                 },
             )
             advance()
             check()
+    if not updated:
+        raise UserError(
+            f"the warm start taught nothing: in each of its {updates} updates the gradient was 0, or a number was not "
+            "finite; see grad_norm in metrics.jsonl, or lower warm_start.learning_rate"
+        )
     return lora
 
 

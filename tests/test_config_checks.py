@@ -43,6 +43,8 @@ def test_a_number_out_of_its_range_names_its_key(key):
     [
         ("train.group_size", 1, 2),
         ("sampling.temperature", 0.0, 0.1),
+        ("sampling.temperature", 0.0009, 0.001),
+        ("eval.temperature", 0.0009, 0.001),
         ("sampling.slots", 0, 1),
         ("lora.rank", 0, 1),
         ("lora.alpha", 0.0, 0.5),
@@ -53,6 +55,8 @@ def test_a_number_out_of_its_range_names_its_key(key):
         ("task.empty_penalty", 0.1, 0.0),
         ("task.empty_penalty", -1.1, -1.0),
         ("task.format_penalty", -0.1, 0.1),
+        ("task.beta", 0.0, 0.1),
+        ("task.beta", 1e300, 1000.0),
         ("task.max_curated", 0, 1),
         ("eval.tasks", 0, 1),
         ("eval.tries", 0, 1),
@@ -67,11 +71,28 @@ def test_the_edges_of_ranges(key, bad, good):
 
 
 @pytest.mark.parametrize(
+    ("key", "value", "single"),
+    [
+        ("learning.eps", 1e-46, "0"),
+        ("learning.eps", 1e-40, "0"),  # devices flush what is below 1.2e-38
+        ("learning.max_grad_norm", 1e-45, "0"),
+        ("learning.b1", 0.99999999, "1"),
+        ("learning.learning_rate", 1e39, "inf"),
+        ("warm_start.learning_rate", 10**39, "inf"),
+    ],
+)
+def test_limits_hold_for_the_float32_that_devices_compute_with(key, value, single):
+    (fault,) = faults_of({key: value})
+    assert fault.startswith(f"{key} = {value}: must be ")
+    assert fault.endswith(f"in float32, with which devices compute, it is {single}")
+
+
+@pytest.mark.parametrize(
     ("changes", "named"),
     [
         ({"task.search_default_k": 26}, ("task.search_default_k", "task.search_max_k")),
         (
-            {"task.max_observation_tokens": 768},
+            {"task.max_observation_tokens": 624},
             ("sampling.capacity", "sampling.max_turn_tokens", "task.max_observation_tokens"),
         ),
         ({"sampling.read_block": 100}, ("sampling.capacity", "sampling.read_block")),
@@ -98,7 +119,7 @@ def test_an_impossible_combination_names_its_keys(changes, named):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"task.max_observation_tokens": 767},
+        {"task.max_observation_tokens": 623},
         {"learning.pack_tokens": 1024},
         {"learning.warmup_steps": 15},
         {"eval.temperature": 0.0, "eval.tries": 1},

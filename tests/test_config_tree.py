@@ -119,6 +119,7 @@ def test_a_text_of_the_wrong_type_names_key_value_and_type(key, text, wanted):
         (Config(learning=LearningConfig(learning_rate="1e-4")), "learning.learning_rate = '1e-4' (str)"),  # type: ignore[arg-type]
         (Config(learning=LearningConfig(learning_rate=True)), "learning.learning_rate = True (bool)"),
         (Config(learning=LearningConfig(learning_rate=float("nan"))), "learning.learning_rate = nan (float)"),
+        (Config(learning=LearningConfig(learning_rate=10**400)), "(int): a finite number is wanted"),
         (Config(train=TrainConfig(steps=4.0)), "train.steps = 4.0 (float): a whole number"),  # type: ignore[arg-type]
         (Config(train=TrainConfig(seed=True)), "train.seed = True (bool)"),
         (Config(telemetry=TelemetryConfig(plots="false")), "telemetry.plots = 'false' (str)"),  # type: ignore[arg-type]
@@ -203,7 +204,12 @@ def test_json_of_an_older_run_takes_defaults_for_keys_it_lacks():
         ('{"learning": 3}', "learning is a section"),
         ('{"name": {"a": 1}}', "name = {'a': 1}"),
         ('{"train": {"steps": "4"}}', "train.steps = '4' (str)"),
-        ('{"learning": {"eps": NaN}}', "learning.eps = nan"),
+        ('{"learning": {"eps": NaN}}', "NaN is not JSON"),
+        ('{"learning": {"eps": 1' + "0" * 400 + "}}", "learning.eps = 1000"),
+        ('{"learning": {"eps": 1e999}}', "a number is out of range"),
+        ('{"train": {"steps": 1, "steps": 2}}', 'the key "steps" stands twice'),
+        ("[" * 100_000, "nested deeper"),
+        ('{"a":' * 500 + "1" + "}" * 500, "nested deeper"),
     ],
 )
 def test_bad_json_names_the_file_and_the_key(text, message):

@@ -66,7 +66,7 @@ def documented_metrics() -> set[str]:
 
 
 def test_every_metric_is_documented_and_every_documented_metric_exists():
-    fact = Fact("f", ("a",))
+    fact = Fact("f", ("a",), is_final_answer=True)
     scored = score(["a"], ["a"], [fact], TaskConfig(), Counters(stop_reason="finish"))
     spans = (Span("prompt", 0, 1), Span("sampled", 1, 2), Span("observation", 2, 3))
     record = RolloutRecord(

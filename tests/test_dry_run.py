@@ -7,7 +7,7 @@ import pytest
 
 from jaxsearchrl.chat.chatml import ChatML
 from jaxsearchrl.chat.tokenizer import load_tokenizer
-from jaxsearchrl.config import Config
+from jaxsearchrl.config import WRAPPING_TOKENS, Config
 from jaxsearchrl.config_checks import validate
 from jaxsearchrl.config_tree import diff, with_values
 from jaxsearchrl.dry_run import dry_run_config
@@ -51,7 +51,7 @@ def test_the_result_is_valid_and_keeps_the_other_settings(tmp_path):
         {"warm_start.trajectories": 100, "warm_start.records": "old_run"},
         {"sampling.capacity": 32768, "learning.pack_tokens": 65536, "task.max_observation_tokens": 8192},
         {
-            "sampling.capacity": 64,
+            "sampling.capacity": 192,
             "sampling.read_block": 64,
             "sampling.max_turn_tokens": 8,
             "task.max_observation_tokens": 8,
@@ -133,6 +133,6 @@ def test_an_episode_fits_the_sampler_and_can_earn_a_reward(tmp_path):
         prompt = len(chat.prompt_ids(environment.reset(), environment.tools))
         play(RuleAgent(), environment)
         rewards.append(environment.score().reward)
-        turn = config.sampling.max_turn_tokens + config.task.max_observation_tokens
+        turn = config.sampling.max_turn_tokens + config.task.max_observation_tokens + WRAPPING_TOKENS
         assert prompt + config.task.max_turns * turn < config.sampling.capacity
     assert max(rewards) > 0

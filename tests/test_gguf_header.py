@@ -62,6 +62,17 @@ def test_what_is_no_gguf_file_is_refused(tmp_path):
         read_header(path)
 
 
+@pytest.mark.parametrize(("add", "alignment"), [("add_uint32", 0), ("add_string", "x")])
+def test_an_impossible_alignment_is_refused(tmp_path, add, alignment):
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    getattr(writer, add)("general.alignment", alignment)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    with pytest.raises(UserError, match=rf"m\.gguf: .*general\.alignment is {alignment!r}"):
+        read_header(tmp_path / "m.gguf")
+
+
 def test_an_unknown_value_type_is_refused(small_file):
     data = small_file.read_bytes()
     at = data.index(b"u8") + 2

@@ -37,8 +37,10 @@ def no_jax(tmp_path):
 def folder(tmp_path):
     """A user's folder with the files that the example wants."""
     (tmp_path / "data" / "model").mkdir(parents=True)
-    for name in ("model/config.json", "corpus.jsonl", "train_tasks.jsonl", "eval_tasks.jsonl"):
-        (tmp_path / "data" / name).touch()
+    task = {"id": "q1", "query": "Who made brooms?", "facts": [{"fact": "the maker", "chunk_ids": ["007"]}]}
+    for name, content in (("model/config.json", {}), ("corpus.jsonl", {}), ("train_tasks.jsonl", task)):
+        (tmp_path / "data" / name).write_text(json.dumps(content))
+    (tmp_path / "data" / "eval_tasks.jsonl").write_text(json.dumps(task | {"id": "q2"}))
     return tmp_path
 
 
@@ -64,6 +66,25 @@ def test_check_prints_the_resolved_config_without_jax(folder, no_jax):
     assert (config.train.seed, config.eval.tries, config.name) == (7, 2, "curated_jsonl")
     assert config.sampling.capacity == json.loads(result.stdout)["learning"]["pack_tokens"]
     assert not (folder / "runs").exists()
+
+
+def test_check_reads_the_tasks_and_the_prompt(folder, no_jax):
+    (folder / "prompt.txt").write_text("Search for {topic}.")
+    other_prompt = "--config.task.prompt_file=prompt.txt"
+    result = jaxsearchrl(f"--config={EXAMPLE}", "--mode=check", other_prompt, cwd=folder, before=no_jax)
+    assert result.returncode == 2
+    assert "prompt.txt has {topic}; known are {max_turns}" in result.stderr
+    (folder / "data" / "eval_tasks.jsonl").write_text('{"id": "q2"}\n')
+    result = jaxsearchrl(f"--config={EXAMPLE}", "--mode=check", cwd=folder, before=no_jax)
+    assert result.returncode == 2
+    assert "data/eval_tasks.jsonl:1" in result.stderr
+
+
+def test_a_workdir_on_another_machine_is_refused_before_anything_is_written(folder):
+    result = jaxsearchrl(f"--config={EXAMPLE}", "--dry_run", "--mode=check", "--workdir=gs://bucket/x", cwd=folder)
+    assert result.returncode == 2
+    assert "must be a local folder" in result.stderr
+    assert not (folder / "gs:").exists()
 
 
 @pytest.mark.parametrize(

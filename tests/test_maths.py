@@ -68,6 +68,9 @@ def test_the_running_softmax_over_two_blocks():
     row = [jnp.asarray(x, jnp.float32).reshape(1, 3, 1, 1) for x in (np.ones(3), keys, values)]
     out, _ = packed.attend(0, *row)
     np.testing.assert_allclose(out.reshape(3), [1.0, 5 / 3, 3.0], rtol=1e-6)
+    of_last = jax.grad(lambda q, k, v: packed.attend(0, q, k, v)[0][0, 2, 0, 0], argnums=(0, 1, 2))(*row)
+    wanted = [[0, 0, 6 / 7 * np.log(2)], [-2 / 7, -2 / 7, 4 / 7], [1 / 7, 2 / 7, 4 / 7]]
+    np.testing.assert_allclose(np.reshape(of_last, (3, 3)), wanted, atol=1e-6)
 
 
 @pytest.mark.parametrize(("eps", "step"), [(1e-8, 1 / 11), (1e-15, 0.999999)])

@@ -150,14 +150,51 @@ def test_a_wrong_line_names_place_and_fault():
         (line.replace('"schema":1,', ""), "no key 'schema'"),
         (line.replace('"uid":7,', ""), "'uid'"),
         (line.replace('"uid":7', '"uid":7,"uuid":7'), "unknown key 'uuid'"),
-        (line.replace('"tokens":[]', '"tokens":["x"]'), "invalid literal"),
-        (line.replace('"turns":[]', '"turns":[3]'), "here: "),
-        (line[:-1], "not a JSON line"),
-        ("[]", "not a rollout record"),
+        (line[:-1], "not JSON"),
+        ("[]", "expected a JSON object"),
+        (line.replace('"reward":0.5', '"reward":0.5,"reward":0.9'), 'the key "reward" stands twice'),
+        (line.replace('"gold":{}', '"gold":{"a":' + "[" * 20_000 + "]" * 20_000 + "}"), "nested deeper"),
+        (line.replace("0.5", "1e999"), "a number is out of range"),
+        (line.replace("0.5", "1" + "0" * 400), "too large"),
     ):
         with pytest.raises(UserError, match=r"^here: ") as caught:
             from_json_line(wrong, "here")
         assert fault in str(caught.value)
+
+
+def test_nothing_is_converted_to_the_type_that_is_wanted():
+    spans = [{"kind": "prompt", "start": 0, "stop": 3}]
+    row = json.loads(to_json_line(record(tokens=(1, 2, 3), spans=(Span("prompt", 0, 3),))))
+    turn, call = (
+        json.loads(to_json_line(record(turns=(TurnRecord(calls=(CallRecord("x"),)),))))["turns"][0],
+        {"name": "x"},
+    )
+    for changes, fault in (
+        ({"tokens": "123"}, "tokens must be a list, found '123'"),
+        ({"tokens": [1.7, 2.2, 3.9]}, "tokens must be a whole number, found 1.7"),
+        ({"tokens": [-5, 2, 3]}, "holds -5, which is no token id"),
+        ({"tokens": [1, 10**12, 3]}, "holds 1000000000000, which is no token id"),
+        ({"reward": "0.5"}, "reward must be a number, found '0.5'"),
+        ({"reward": True}, "reward must be a number, found True"),
+        ({"score_parts": {"f1": None}}, "score_parts.f1 must be a number, found None"),
+        ({"task_id": 5}, "task_id must be a text, found 5"),
+        ({"step": "1"}, "step must be a whole number, found '1'"),
+        ({"truncated": 0}, "truncated must be true or false, found 0"),
+        ({"gold": []}, "gold must be an object, found []"),
+        ({"schema": True}, "schema True"),
+        ({"spans": None}, "spans must be a list, found None"),
+        ({"spans": [spans[0] | {"stop": 3.0}]}, "spans.stop must be a whole number, found 3.0"),
+        ({"spans": [spans[0] | {"kind": ["prompt"]}]}, "spans.kind must be one of prompt, sampled, observation"),
+        ({"turns": [3]}, "turns must be an object, found 3"),
+        ({"turns": [turn | {"curated": "abc"}]}, "turns.curated must be a list, found 'abc'"),
+        ({"turns": [turn | {"tokens": [1]}]}, "turns.tokens must be a list of 2, found [1]"),
+        ({"turns": [turn | {"calls": [call | {"ok": "no"}]}]}, "turns.calls.ok must be true or false, found 'no'"),
+        ({"turns": [turn | {"calls": [{"ok": True}]}]}, "'name'"),
+    ):
+        with pytest.raises(UserError, match=r"^here: ") as caught:
+            from_json_line(json.dumps(row | changes), "here")
+        assert fault in str(caught.value)
+    assert from_json_line(json.dumps(row | {"reward": 1, "advantage": None})).reward == 1.0
 
 
 def write(workdir: Path, *written: RolloutRecord) -> Path:
@@ -194,15 +231,33 @@ def test_a_file_cut_anywhere_gives_its_whole_lines_and_says_so(tmp_path: Path, c
     lines = [to_json_line(record(uid=uid)) + "\n" for uid in range(3)]
     whole = "".join(lines).encode()
     path = tmp_path / "cut.jsonl"
-    for cut in (len(lines[0]) + len(lines[1]) + 5, len(whole) - 1, 3):
+    for cut in (len(lines[0]) + len(lines[1]) + 5, len(whole) - 2, 3):
         caplog.clear()
         path.write_bytes(whole[:cut])
         assert [one.uid for one in read_file(path)] == list(range(whole[:cut].count(b"\n")))
         assert "ends in the middle of line" in caplog.text
     caplog.clear()
-    path.write_bytes(whole)
-    assert len(read_file(path)) == 3
+    for complete in (whole, whole[:-1]):  # some editors leave the last newline out
+        path.write_bytes(complete)
+        assert len(read_file(path)) == 3
     assert not caplog.text
+    path.write_bytes(whole + lines[0].replace('"uid":0', '"uid":null').encode()[:-1])
+    with pytest.raises(UserError, match=r"cut\.jsonl, line 4: uid must be a whole number"):
+        read_file(path)
+
+
+def test_a_file_that_cannot_be_read_as_text_is_named_with_the_line(tmp_path: Path):
+    line = to_json_line(record(query="e")).encode() + b"\n"
+    path = tmp_path / "latin.jsonl"
+    path.write_bytes(line + line.replace(b'"query":"e"', b'"query":"\xe9"'))
+    with pytest.raises(UserError, match=r"latin\.jsonl, line 2: not UTF-8"):
+        read_file(path)
+    path.write_bytes(gzip.compress(line))
+    with pytest.raises(UserError, match=r"latin\.jsonl, line 1: the file is compressed by gzip"):
+        read_file(path)
+    for nothing in (tmp_path / "absent.jsonl", tmp_path):
+        with pytest.raises(UserError, match=f"{nothing}: cannot be read"):
+            read_file(nothing)
 
 
 def test_a_cut_gzip_file_gives_its_whole_lines_and_a_foreign_file_is_named(

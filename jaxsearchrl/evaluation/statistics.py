@@ -10,7 +10,7 @@ the tasks' own difficulty drops out.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,13 +64,18 @@ def mean_estimate(values: Mapping[str, Sequence[float]]) -> Estimate:
 
 def paired_difference(after: Mapping[str, Sequence[float]], before: Mapping[str, Sequence[float]]) -> Estimate:
     """The mean over tasks of (after - before). Raises UserError unless both have exactly the same tasks."""
-    if odd := sorted(after.keys() ^ before.keys()):
+    check_same_tasks(after.keys(), before.keys())
+    tries = mean_estimate(after).tries + mean_estimate(before).tries
+    return _estimate([float(np.mean(after[task]) - np.mean(before[task])) for task in after], tries)
+
+
+def check_same_tasks(after: Set[str], before: Set[str]) -> None:
+    """Raises UserError when a task is in one of two evaluations only."""
+    if odd := sorted(after ^ before):
         raise UserError(
             f"{len(odd)} tasks are in one of the two evaluations only (such as {odd[0]!r}): their difference would mix "
             "questions with policies; evaluate both on one list"
         )
-    tries = mean_estimate(after).tries + mean_estimate(before).tries
-    return _estimate([float(np.mean(after[task]) - np.mean(before[task])) for task in after], tries)
 
 
 def _estimate(task_means: Sequence[float], tries: int) -> Estimate:

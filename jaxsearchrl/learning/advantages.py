@@ -18,28 +18,24 @@ _ABSOLUTE_ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class GroupAdvantages:
-    """The advantages of one step's B trajectories, in their order, and what the step's groups looked like.
+    """The advantages of one step's B trajectories, in their order.
 
     advantages: [B] float32; 0 for invalid trajectories and in groups without signal.
     valid: [B] bool; False for infrastructure failures, which enter neither a mean nor the count.
-    all_good, all_bad: groups whose valid rewards are all equal, above 0 or not; a lone one is such a group.
     """
 
     advantages: np.ndarray
     valid: np.ndarray
-    groups: int  # those with at least one valid trajectory
-    all_good: int
-    all_bad: int
 
     @property
     def count(self) -> int:
         """N of the loss: the valid trajectories, those of groups without signal included."""
         return int(self.valid.sum())
 
-    @property
-    def no_signal(self) -> int:
-        """How many groups teach nothing."""
-        return self.all_good + self.all_bad
+
+def without_signal(rewards: Sequence[float] | np.ndarray) -> bool:
+    """Whether a group's rewards (at least one) are all equal but for rounding, so that nothing can be learnt of it."""
+    return math.isclose(min(rewards), max(rewards), rel_tol=_RELATIVE_ROUNDING, abs_tol=_ABSOLUTE_ROUNDING)
 
 
 def group_advantages(
@@ -66,23 +62,11 @@ def group_advantages(
         members.setdefault(key, []).append(index)
 
     advantages = np.zeros(len(rewards), np.float64)
-    all_good = all_bad = 0
     for indices in members.values():
         group = np.array([rewards[index] for index in indices], np.float64)
-        low, high = float(group.min()), float(group.max())
-        if math.isclose(low, high, rel_tol=_RELATIVE_ROUNDING, abs_tol=_ABSOLUTE_ROUNDING):
-            # Left at exactly 0: the mean of equal numbers can differ from them in the last bit.
-            all_good += low > 0
-            all_bad += low <= 0
-        else:
+        if not without_signal(group):  # else left at exactly 0: the mean of equal numbers can differ in the last bit
             advantages[indices] = group - group.mean()
-    return GroupAdvantages(
-        advantages=advantages.astype(np.float32),
-        valid=np.array(valid, bool),
-        groups=len(members),
-        all_good=all_good,
-        all_bad=all_bad,
-    )
+    return GroupAdvantages(advantages=advantages.astype(np.float32), valid=np.array(valid, bool))
 
 
 def shuffled(result: GroupAdvantages, seed: int) -> GroupAdvantages:

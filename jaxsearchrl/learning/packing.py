@@ -110,17 +110,17 @@ def pack(rows: Sequence[TrainRow], *, pack_rows: int, pack_tokens: int, skip_zer
 
     The result depends on the set of rows, not on their order. Rows without an action token are left out, and with
     `skip_zero` those whose advantage is exactly 0 (no gradient comes of them; they still count in the loss's N).
-    Raises UserError for a row longer than T, ValueError for a repeated uid.
+    Raises UserError for a row with actions that is longer than T, ValueError for a repeated uid.
     """
     if len({row.uid for row in rows}) != len(rows):
         raise ValueError("two rows have the same uid")
-    for row in rows:
+    with_actions = [row for row in rows if row.action_tokens]
+    for row in with_actions:
         if len(row) > pack_tokens:
             raise UserError(
                 f"trajectory {row.uid} has {len(row)} tokens but learning.pack_tokens is {pack_tokens}; "
                 "set learning.pack_tokens to at least sampling.capacity"
             )
-    with_actions = [row for row in rows if row.action_tokens]
     kept = [row for row in with_actions if row.advantage != 0.0 or not skip_zero]
     bins = _fill(kept, pack_tokens)
     return Packing(

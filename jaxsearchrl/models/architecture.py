@@ -59,9 +59,6 @@ class Architecture:
 
 def check_architecture(arch: Architecture, where: str) -> Architecture:
     """Returns `arch`. Raises ConfigError when its sizes are impossible together; `where` names the file."""
-    for name in ("vocab_size", "d_model", "layers", "heads", "kv_heads", "head_dim", "mlp_dim", "max_positions"):
-        if getattr(arch, name) < 1:
-            raise ConfigError(f"{where}: {name} is {getattr(arch, name)}, but must be at least 1")
     if arch.heads % arch.kv_heads:
         raise ConfigError(f"{where}: {arch.heads} query heads cannot share {arch.kv_heads} kv heads evenly")
     if arch.head_dim % 2:
@@ -118,19 +115,19 @@ def architecture_from_hf(config: Mapping[str, Any], where: str) -> Architecture:
     if family not in get_args(Family):
         raise ConfigError(f"{where}: model_type {family!r} is not supported; known: {', '.join(get_args(Family))}")
     _refuse_unsupported(config, where)
-    d_model, heads = _integer(config, "hidden_size", where), _integer(config, "num_attention_heads", where)
-    max_positions = _integer(config, "max_position_embeddings", where)
+    d_model, heads = integer(config, "hidden_size", where), integer(config, "num_attention_heads", where)
+    max_positions = integer(config, "max_position_embeddings", where)
     bias = family == "llama" and bool(config.get("attention_bias", False))
     arch = Architecture(
         family=config["model_type"],
-        vocab_size=_integer(config, "vocab_size", where),
+        vocab_size=integer(config, "vocab_size", where),
         d_model=d_model,
-        layers=_integer(config, "num_hidden_layers", where),
+        layers=integer(config, "num_hidden_layers", where),
         heads=heads,
-        kv_heads=_integer(config, "num_key_value_heads", where, heads),
-        head_dim=_integer(config, "head_dim", where, d_model // max(heads, 1)),
-        mlp_dim=_integer(config, "intermediate_size", where),
-        norm_eps=_number(config, "rms_norm_eps", where, 1e-6),
+        kv_heads=integer(config, "num_key_value_heads", where, heads),
+        head_dim=integer(config, "head_dim", where, d_model // max(heads, 1)),
+        mlp_dim=integer(config, "intermediate_size", where),
+        norm_eps=number(config, "rms_norm_eps", where, 1e-6, above=0),
         tied=bool(config.get("tie_word_embeddings", False)),
         qkv_bias=bias or family == "qwen2",
         o_bias=bias,
@@ -188,8 +185,9 @@ def _refuse_unsupported(config: Mapping[str, Any], where: str) -> None:
         raise ConfigError(f"{where}: hidden_act {activation!r} is not supported; only 'silu' is")
     if config.get("use_sliding_window"):
         raise ConfigError(f"{where}: use_sliding_window is true, but only full attention is supported")
-    if set(config.get("layer_types") or ()) - {"full_attention"}:
-        raise ConfigError(f"{where}: layer_types names {config['layer_types']}, but only full_attention is supported")
+    kinds = config.get("layer_types") or []
+    if not isinstance(kinds, list) or any(kind != "full_attention" for kind in kinds):
+        raise ConfigError(f"{where}: layer_types is {kinds!r}, but only full_attention is supported")
     if config.get("quantization_config"):
         raise ConfigError(f"{where}: quantization_config is set; use the unquantised checkpoint or a .gguf file")
     if config.get("partial_rotary_factor") not in (None, 1.0):
@@ -201,9 +199,12 @@ def _refuse_unsupported(config: Mapping[str, Any], where: str) -> None:
 def _rope_from_hf(config: Mapping[str, Any], max_positions: int, where: str) -> Rope:
     """Reads `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (before)."""
     key = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
-    given = dict(config.get(key) or {})
+    given = config.get(key) or {}
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{where}: {key} is {given!r}, but must be an object")
+    outside = number(config, "rope_theta", where, 10000.0, above=1)
     where = f"{where}: {key}"
-    theta = _number(given, "rope_theta", where, _number(config, "rope_theta", where, 10000.0))
+    theta = number(given, "rope_theta", where, outside, above=1)
     kind = given.get("rope_type", given.get("type", "default"))
     if kind not in get_args(RopeKind):
         raise ConfigError(f"{where}: rope_type {kind!r} is not supported; known: {', '.join(get_args(RopeKind))}")
@@ -211,27 +212,27 @@ def _rope_from_hf(config: Mapping[str, Any], max_positions: int, where: str) -> 
     rope: dict[str, Any] = {}
     if kind != "default":
         read.add("factor")
-        rope["factor"] = _number(given, "factor", where)
+        rope["factor"] = number(given, "factor", where)
         if rope["factor"] < 1:
             raise ConfigError(f"{where}: factor is {rope['factor']}, but must be at least 1")
         original = config.get("original_max_position_embeddings")  # Phi writes it here; transformers prefers it
-        given = given if original is None else given | {"original_max_position_embeddings": original}
-        rope["original_positions"] = _integer(given, "original_max_position_embeddings", where, max_positions)
+        given = given if original is None else {**given, "original_max_position_embeddings": original}
+        rope["original_positions"] = integer(given, "original_max_position_embeddings", where, max_positions)
     if kind == "llama3":
         read |= {"low_freq_factor", "high_freq_factor"}
-        rope["low_freq_factor"] = low = _number(given, "low_freq_factor", where)
-        rope["high_freq_factor"] = high = _number(given, "high_freq_factor", where)
+        rope["low_freq_factor"] = low = number(given, "low_freq_factor", where)
+        rope["high_freq_factor"] = high = number(given, "high_freq_factor", where)
         if high <= low:
             raise ConfigError(f"{where}: high_freq_factor {high} must be above low_freq_factor {low}")
     if kind == "yarn":
         read |= {"beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim"}
-        rope["beta_fast"] = _number(given, "beta_fast", where, 32.0)
-        rope["beta_slow"] = _number(given, "beta_slow", where, 1.0)
-        scales = _number(given, "mscale", where, 0.0), _number(given, "mscale_all_dim", where, 0.0)
+        rope["beta_fast"] = number(given, "beta_fast", where, 32.0)
+        rope["beta_slow"] = number(given, "beta_slow", where, 1.0)
+        scales = number(given, "mscale", where, 0.0), number(given, "mscale_all_dim", where, 0.0)
         factor = yarn_attention_factor(rope["factor"])
         if all(scales):
             factor = yarn_attention_factor(rope["factor"], scales[0]) / yarn_attention_factor(rope["factor"], scales[1])
-        rope["attention_factor"] = _number(given, "attention_factor", where, factor)
+        rope["attention_factor"] = number(given, "attention_factor", where, factor)
     unknown = {k for k, v in given.items() if v is not None} - read
     if given.get("partial_rotary_factor") == 1.0:
         unknown.discard("partial_rotary_factor")
@@ -240,22 +241,29 @@ def _rope_from_hf(config: Mapping[str, Any], max_positions: int, where: str) -> 
     return Rope(theta=theta, kind=kind, **rope)
 
 
-def _integer(config: Mapping[str, Any], key: str, where: str, default: int | None = None) -> int:
-    """A whole number; a null counts as absent, as in transformers."""
+def integer(config: Mapping[str, Any], key: str, where: str, default: int | None = None, *, least: int = 1) -> int:
+    """A whole number, at least `least`, of a config.json or a .gguf file's metadata; `where` names the file.
+
+    A null counts as absent, as in transformers. Raises ConfigError naming the key.
+    """
     value = default if config.get(key) is None else config[key]
     if value is None:
         raise ConfigError(f"{where}: {key} is missing")
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ConfigError(f"{where}: {key} is {value!r}, but must be a whole number")
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigError(f"{where}: {key} is {value!r}, but must be a whole number, at least {least}")
     return value
 
 
-def _number(config: Mapping[str, Any], key: str, where: str, default: float | None = None) -> float:
+def number(
+    config: Mapping[str, Any], key: str, where: str, default: float | None = None, *, above: float = -math.inf
+) -> float:
+    """As `integer`, for any finite number above `above`."""
     value = default if config.get(key) is None else config[key]
     if value is None:
         raise ConfigError(f"{where}: {key} is missing")
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise ConfigError(f"{where}: {key} is {value!r}, but must be a number")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not above < value < math.inf:
+        limit = f" above {above:g}" if above > -math.inf else ""
+        raise ConfigError(f"{where}: {key} is {value!r}, but must be a number{limit}")
     return float(value)
 
 

@@ -14,10 +14,8 @@ from safetensors import SafetensorError, safe_open
 
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.models.architecture import Architecture, architecture_from_hf, tensor_shapes
-from jaxsearchrl.models.fingerprint import fingerprint, sample_rows
-from jaxsearchrl.models.gguf_file import GgufCheckpoint
-
-FLOATS = ("F32", "F16", "BF16")
+from jaxsearchrl.models.fingerprint import fingerprint, same_rows, sample_rows
+from jaxsearchrl.models.gguf_file import EMBEDDING, FLOATS, HEAD, GgufCheckpoint
 
 
 class Checkpoint(Protocol):
@@ -55,6 +53,9 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
         checkpoint = GgufCheckpoint(path)
     else:
         raise UserError(f"{path}: neither a .gguf file nor a folder; for safetensors pass the folder with config.json")
+    layers, stored = checkpoint.architecture.layers, len(checkpoint.names())
+    if layers > stored:  # before a name is made for every tensor of every layer that a broken file claims
+        raise UserError(f"{path}: {layers} layers (num_hidden_layers, block_count), but only {stored} tensors")
     check_names(checkpoint, tensor_shapes(checkpoint.architecture), str(path))
     return checkpoint
 
@@ -84,11 +85,10 @@ class FolderCheckpoint:
         for name in self._shards:
             if self._slice(name).get_dtype() not in FLOATS:
                 raise UserError(f"{folder}: tensor {name} is stored as {self._slice(name).get_dtype()}, not as a float")
-        if self.architecture.tied and "lm_head.weight" in self._shards:
-            head, embedding = self._sampled("lm_head.weight"), self._sampled("model.embed_tokens.weight")
-            if head != embedding:
-                raise UserError(f"{folder}: tie_word_embeddings is true, but lm_head.weight is not the embedding")
-            del self._shards["lm_head.weight"]
+        if self.architecture.tied and {HEAD, EMBEDDING} <= self._shards.keys():
+            if not self._head_is_embedding():
+                raise UserError(f"{folder}: tie_word_embeddings is true, but {HEAD} is not the embedding")
+            del self._shards[HEAD]
 
     @property
     def fingerprint(self) -> str:
@@ -110,6 +110,12 @@ class FolderCheckpoint:
 
     def _slice(self, name: str) -> Any:
         return self._shards[name].get_slice(name)
+
+    def _head_is_embedding(self) -> bool:
+        head, embedding = self._slice(HEAD), self._slice(EMBEDDING)
+        if head.get_dtype() != embedding.get_dtype() or self.shape(HEAD) != self.shape(EMBEDDING):
+            return False
+        return same_rows(lambda rows: head[rows], lambda rows: embedding[rows], self.shape(HEAD)[0])
 
     def _sampled(self, name: str) -> bytes:
         stored, rows = self._slice(name), sample_rows(self.shape(name))
@@ -143,6 +149,8 @@ def _shards(folder: Path) -> list[Any]:
     weight_map = _json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise UserError(f"{index}: weight_map is missing or empty")
+    if unnamed := [name for name, file in weight_map.items() if not isinstance(file, str)]:
+        raise UserError(f"{index}: weight_map names no file for {unnamed[0]}; download the checkpoint again")
     shards = {file: _open(folder / file) for file in sorted(set(weight_map.values()))}
     for file, shard in shards.items():
         listed = {name for name, home in weight_map.items() if home == file}

@@ -15,8 +15,16 @@ import numpy as np
 
 from jaxsearchrl.errors import ConfigError, UserError
 from jaxsearchrl.gguf_header import StoredTensor, read_header
-from jaxsearchrl.models.architecture import Architecture, Family, Rope, check_architecture, yarn_attention_factor
-from jaxsearchrl.models.fingerprint import fingerprint, sample_rows
+from jaxsearchrl.models.architecture import (
+    Architecture,
+    Family,
+    Rope,
+    check_architecture,
+    integer,
+    number,
+    yarn_attention_factor,
+)
+from jaxsearchrl.models.fingerprint import fingerprint, same_rows, sample_rows
 from jaxsearchrl.models.rope import rope_frequencies
 
 EMBEDDING, HEAD, NORM = "model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"
@@ -33,7 +41,10 @@ IN_LAYER = {
     "ffn_down": "mlp.down_proj",
 }
 ROPE_FACTORS = "rope_freqs.weight"
+STOP_IDS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
+FLOATS = ("F32", "F16", "BF16")
 SAME_MATRIX = 0.2  # relative distance; two quantisations of one matrix lie below 0.1, two unrelated ones near 1.4
+SAME_MATRIX_ROWS = 256
 
 
 class GgufCheckpoint:
@@ -83,14 +94,21 @@ class GgufCheckpoint:
         return values
 
     def _head_is_embedding(self) -> bool:
-        """Whether the head is the embedding in another quantisation: compared on a few rows."""
+        """Whether the head is the embedding once more: all of it, or in another quantisation about it on many rows."""
         if EMBEDDING not in self._tensors or self.shape(HEAD) != self.shape(EMBEDDING):
             return False
-        chosen = sample_rows(self.shape(HEAD))
-        head, embedding = (
-            _dequantise(t, t.data[chosen], self._path) for t in (self._tensors[HEAD], self._tensors[EMBEDDING])
-        )
-        return float(np.linalg.norm(head - embedding)) < SAME_MATRIX * float(np.linalg.norm(head))
+        head, embedding = self._tensors[HEAD], self._tensors[EMBEDDING]
+        if head.kind == embedding.kind:
+            return same_rows(lambda rows: head.data[rows], lambda rows: embedding.data[rows], head.shape[0])
+
+        def values(tensor: StoredTensor, rows: list[int] | slice) -> np.ndarray:
+            return _dequantise(tensor, tensor.data[rows], self._path)
+
+        if head.kind.name in FLOATS and embedding.kind.name in FLOATS:
+            return same_rows(lambda rows: values(head, rows), lambda rows: values(embedding, rows), head.shape[0])
+        chosen = sample_rows(head.shape, SAME_MATRIX_ROWS)
+        ours, other = values(head, chosen), values(embedding, chosen)
+        return float(np.linalg.norm(ours - other)) < SAME_MATRIX * float(np.linalg.norm(ours))
 
 
 def hf_name(name: str) -> str:
@@ -113,69 +131,68 @@ def architecture_from_gguf(
         known = ", ".join(get_args(Family))
         raise ConfigError(f"{where}: general.architecture {family!r} is not supported; known: {known}")
 
-    def value(key: str, default: Any = None) -> Any:
-        found = metadata.get(f"{family}.{key}", default)
-        if found is None:
-            raise ConfigError(f"{where}: {family}.{key} is missing")
-        if not isinstance(found, int | float):
-            raise ConfigError(f"{where}: {family}.{key} is {found!r}, but one number for all layers is supported")
-        return found
+    def whole(key: str, default: int | None = None) -> int:
+        return integer(metadata, f"{family}.{key}", where, default)
 
-    for key in ("split.count", f"{family}.expert_count", f"{family}.attention.sliding_window"):
-        if metadata.get(key, 0) > (1 if key == "split.count" else 0):
-            raise ConfigError(f"{where}: {key} is {metadata[key]}, which is not supported")
+    for key, harmless in (
+        ("split.count", (0, 1)),
+        (f"{family}.expert_count", (0,)),
+        (f"{family}.attention.sliding_window", (0,)),
+    ):
+        if metadata.get(key, 0) not in harmless:
+            raise ConfigError(f"{where}: {key} is {metadata[key]!r}, which is not supported")
     if EMBEDDING not in shapes:
         raise UserError(f"{where}: tensor token_embd.weight is missing")
-    d_model, heads = value("embedding_length"), value("attention.head_count")
-    head_dim = value("attention.key_length", d_model // max(heads, 1))
+    d_model, heads = whole("embedding_length"), whole("attention.head_count")
+    head_dim = whole("attention.key_length", d_model // heads)
     for key in ("attention.value_length", "rope.dimension_count"):
-        if value(key, head_dim) != head_dim:
+        if whole(key, head_dim) != head_dim:
             raise ConfigError(
-                f"{where}: {family}.{key} is {value(key)}, but only the head size {head_dim} is supported"
+                f"{where}: {family}.{key} is {whole(key)}, but only the head size {head_dim} is supported"
             )
-    tokens = len(metadata.get("tokenizer.ggml.tokens", ()))
+    listed = metadata.get("tokenizer.ggml.tokens", [])
+    if not isinstance(listed, list):
+        raise ConfigError(f"{where}: tokenizer.ggml.tokens is {listed!r}, but must be a list")
     vocab_size = shapes[EMBEDDING][0]  # rows, padding included: metadata counts may leave the padding out
-    if max(tokens, value("vocab_size", 0)) > vocab_size:
-        raise ConfigError(
-            f"{where}: {max(tokens, value('vocab_size', 0))} tokens, but token_embd has {vocab_size} rows"
-        )
+    tokens = max(len(listed), whole("vocab_size", vocab_size))
+    if tokens > vocab_size:
+        raise ConfigError(f"{where}: {tokens} tokens, but token_embd has {vocab_size} rows")
     layer = "model.layers.0."
     arch = Architecture(
         family=metadata["general.architecture"],
         vocab_size=vocab_size,
         d_model=d_model,
-        layers=value("block_count"),
+        layers=whole("block_count"),
         heads=heads,
-        kv_heads=value("attention.head_count_kv", heads),
+        kv_heads=whole("attention.head_count_kv", heads),
         head_dim=head_dim,
-        mlp_dim=value("feed_forward_length"),
-        norm_eps=float(value("attention.layer_norm_rms_epsilon")),
+        mlp_dim=whole("feed_forward_length"),
+        norm_eps=number(metadata, f"{family}.attention.layer_norm_rms_epsilon", where, above=0),
         tied=HEAD not in shapes,
         qkv_bias=f"{layer}self_attn.q_proj.bias" in shapes,
         o_bias=f"{layer}self_attn.o_proj.bias" in shapes,
         mlp_bias=f"{layer}mlp.up_proj.bias" in shapes,
-        max_positions=value("context_length"),
-        rope=_rope_from_gguf(metadata, family, value("context_length"), where),
-        eos_ids=tuple(
-            dict.fromkeys(
-                metadata[k] for k in ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id") if k in metadata
-            )
-        ),
+        max_positions=whole("context_length"),
+        rope=_rope_from_gguf(metadata, family, whole("context_length"), where),
+        eos_ids=tuple(dict.fromkeys(integer(metadata, key, where, least=0) for key in STOP_IDS if key in metadata)),
     )
     return _with_rope_factors(check_architecture(arch, where), rope_factors, where)
 
 
 def _rope_from_gguf(metadata: Mapping[str, Any], family: str, max_positions: int, where: str) -> Rope:
-    theta = float(metadata.get(f"{family}.rope.freq_base", 10000.0))
+    theta = number(metadata, f"{family}.rope.freq_base", where, 10000.0, above=1)
     prefix = f"{family}.rope.scal"  # rope.scaling.* and the old rope.scale_linear
     given = {k.removeprefix(f"{family}.rope.scaling."): v for k, v in metadata.items() if k.startswith(prefix)}
     known = {"type", "factor", "original_context_length", "finetuned"}
     if unknown := sorted(given.keys() - known):
         raise ConfigError(f"{where}: rope scaling by {unknown[0]} is not supported; known: {', '.join(sorted(known))}")
-    kind, factor = given.get("type", "none"), float(given.get("factor", 1.0))
-    original = int(given.get("original_context_length", max_positions))
+    kind = given.get("type", "linear" if "factor" in given else "none")  # llama.cpp's default is linear
     if kind == "none":
         return Rope(theta)
+    factor = number(metadata, f"{family}.rope.scaling.factor", where, 1.0) or 1.0  # to llama.cpp, 0 says nothing
+    if factor < 1:
+        raise ConfigError(f"{where}: {family}.rope.scaling.factor is {factor}, but must be at least 1")
+    original = integer(metadata, f"{family}.rope.scaling.original_context_length", where, max_positions)
     if kind == "linear":
         return Rope(theta, "linear", factor, original)
     if kind == "yarn":
@@ -189,9 +206,11 @@ def _with_rope_factors(arch: Architecture, factors: np.ndarray | None, where: st
         return arch
     rope = Rope(arch.rope.theta, "llama3", float(factors.max()), 8192, low_freq_factor=1.0, high_freq_factor=4.0)
     stretched = replace(arch, rope=rope)
-    plain = rope_frequencies(replace(arch, rope=Rope(arch.rope.theta)))[0]
-    ours = plain / rope_frequencies(stretched)[0]
-    if arch.rope.kind != "default" or factors.shape != ours.shape or not np.allclose(factors, ours, rtol=1e-3):
+    follows = arch.rope.kind == "default" and factors.shape == (arch.head_dim // 2,)
+    if follows:  # only now is the head size known to be true, and its frequencies few
+        plain = rope_frequencies(replace(arch, rope=Rope(arch.rope.theta)))[0]
+        follows = np.allclose(factors, plain / rope_frequencies(stretched)[0], rtol=1e-3)
+    if not follows:
         raise ConfigError(
             f"{where}: tensor {ROPE_FACTORS} does not follow the Llama 3 rule (8192 positions, factors 1, 4)"
         )

@@ -12,10 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxsearchrl.models.packed_attention import MASKED, packed_attention
 from jaxsearchrl.models.products import rows_dot
-
-# Scores under the mask are finite: softmax gradients of -inf are NaN.
-MASKED = -1e30
 
 
 @jax.tree_util.register_dataclass
@@ -31,18 +29,9 @@ class Packed:
     segments: jax.Array
 
     def attend(self, layer: int, q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, "Packed"]:
-        """q [B, T, N, H], k and v [B, T, K, H] -> [B, T, N, H], by blocks of queries: no [T, T] scores at once."""
+        """q [B, T, N, H], k and v [B, T, K, H] -> [B, T, N, H]."""
         del layer
-        T, block = q.shape[1], 128
-        outs = []
-        for start in range(0, T, block):
-            stop = min(start + block, T)
-            causal = jnp.arange(start, stop)[:, None] >= jnp.arange(stop)[None, :]
-            query, key = self.segments[:, start:stop, None], self.segments[:, None, :stop]
-            seen = (query == key) | ((key == 1) & (query > 1))
-            # Keys after the block are masked for all of its queries, so they are not even read.
-            outs.append(_attend_masked(q[:, start:stop], k[:, :stop], v[:, :stop], causal[None] & seen))
-        return jnp.concatenate(outs, axis=1), self
+        return packed_attention(q, k, v, self.segments), self
 
 
 @jax.tree_util.register_dataclass
@@ -123,23 +112,3 @@ def empty_cache(
 
 def _put(layers: tuple[jax.Array, ...], index: int, value: jax.Array) -> tuple[jax.Array, ...]:
     return (*layers[:index], value, *layers[index + 1 :])
-
-
-def _attend_masked(q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array) -> jax.Array:
-    """q [B, T, N, H], k and v [B, L, K, H], mask [B, T, L] -> [B, T, N, H]; every query must see some key.
-
-    Written as products of three-dimensional arrays and a sum of scores and mask, the form in which XLA's CPU backend
-    copies and passes over the scores least.
-    """
-    B, T, N, H = q.shape
-    K = k.shape[2]
-    G = N // K
-    q = (q * (1 / math.sqrt(H))).reshape(B, T, K, G, H).transpose(0, 2, 3, 1, 4).reshape(B * K, G * T, H)
-    k, v = (x.transpose(0, 2, 1, 3).reshape(B * K, -1, H) for x in (k, v))
-    bias = jnp.broadcast_to(jnp.where(mask, 0.0, MASKED)[:, None, None], (B, K, G, *mask.shape[1:]))
-    scores = jnp.einsum("bth,blh->btl", q, k, preferred_element_type=jnp.float32)
-    scores = scores + bias.reshape(scores.shape)
-    weights = jnp.exp(scores - lax.stop_gradient(scores.max(-1, keepdims=True)))
-    out = jnp.einsum("btl,blh->bth", weights, v, preferred_element_type=jnp.float32)
-    out = out / weights.sum(-1, keepdims=True)
-    return out.reshape(B, K, G, T, H).transpose(0, 3, 1, 2, 4).reshape(B, T, N, H)

@@ -40,14 +40,20 @@ def choose(
     before = jnp.where(block > 0, jnp.take_along_axis(upto, jnp.maximum(block - 1, 0)[:, None], axis=1)[:, 0], 0.0)
     inside = jnp.take_along_axis(blocks, block[:, None, None], axis=1)[:, 0]
     sampled = block * BLOCK + _first_above(jnp.cumsum(inside, axis=-1), target - before, inside)
+    sampled = jnp.minimum(sampled, vocab_size - 1)  # of a row of NaN; the log-prob tells
     ids = jnp.where(temperatures > 0, sampled, jnp.argmax(scaled, axis=-1)).astype(jnp.int32)
     logprobs = jnp.take_along_axis(scaled, ids[:, None], axis=1)[:, 0] - top - jnp.log(total)
     return ids, logprobs
 
 
 def _first_above(cumulative: jax.Array, target: jax.Array, mass: jax.Array) -> jax.Array:
-    """First index whose cumulative sum [S, n] exceeds target [S]; rounding never leads past the last mass [S, n]."""
+    """First index whose cumulative sum [S, n] exceeds target [S], moved to one with mass [S, n]: the next, or the last.
+
+    Rounding may lead past the last mass; and a parallel cumulative sum may grow by a last bit where there is none.
+    """
     index = jnp.sum(cumulative <= target[:, None], axis=-1)
     n = mass.shape[-1]
     last = n - 1 - jnp.argmax(mass[:, ::-1] > 0, axis=-1)
-    return jnp.minimum(index, last)
+    index = jnp.minimum(index, last)
+    eligible = (mass > 0) & (jnp.arange(n) >= index[:, None])
+    return jnp.minimum(jnp.where(eligible, jnp.arange(n), n).min(-1), n - 1)  # a row of NaN has none

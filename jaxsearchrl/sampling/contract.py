@@ -45,7 +45,10 @@ class Sampler(Protocol):
     def free_slots(self) -> int: ...
 
     def submit(self, request: SampleRequest) -> None:
-        """Queues a turn. Raises ValueError when the trajectory's past changed, no slot is free, or it would not fit."""
+        """Queues a turn. Raises ValueError when the trajectory's past changed, no slot is free, or it would not fit.
+
+        A new trajectory that is refused takes no slot.
+        """
         ...
 
     def poll(self) -> list[SampleResult]:

@@ -87,6 +87,8 @@ class Engine:
         return sum(slot.uid < 0 for slot in self._slots)
 
     def submit(self, request: SampleRequest) -> None:
+        if not request.tokens:
+            raise ValueError(f"trajectory {request.uid} has no tokens")
         if request.limit < 1 or len(request.tokens) + request.limit > self.config.capacity:
             raise ValueError(
                 f"trajectory {request.uid}: {len(request.tokens)} tokens + a limit of {request.limit} "

@@ -10,13 +10,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from jaxsearchrl.errors import UserError
+from jaxsearchrl.errors import InfrastructureError, UserError
 from jaxsearchrl.search.contract import BadPattern, Hit
 from jaxsearchrl.search.index import open_or_build
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns the exit status: 0, 1 when nothing was found, 2 for bad input."""
+    """Runs one command and returns the exit status: 0, 1 when nothing was found, 2 for an error."""
     options = _parser().parse_args(arguments)
     try:
         index = open_or_build(options.corpus, options.index_dir)
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise UserError(f"{options.corpus} has no document {options.id!r}")
         print(f"{document.title}\n{document.text}")
         return 0
-    except (UserError, BadPattern) as error:
+    except (UserError, BadPattern, InfrastructureError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+MAX_PATTERN_CHARS = 160
+"""How long a grep pattern may be."""
+
 
 @dataclass(frozen=True)
 class Document:

@@ -11,19 +11,12 @@ from typing import Any
 
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.search.contract import Document
+from jaxsearchrl.strict_json import read_objects
+from jaxsearchrl.text import well_formed
 
 MAX_ID_BYTES = 512
 
 _WANTED = 'each line needs "id" (or "_id") and "text" (or "contents"); "title" is optional'
-
-
-def well_formed(text: str) -> str:
-    """The text as valid Unicode: lone surrogates, which UTF-8 cannot hold, become U+FFFD."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
 
 
 def read_corpus(path: Path, on_line: Callable[[bytes], object]) -> Iterator[tuple[int, Document]]:
@@ -33,26 +26,13 @@ def read_corpus(path: Path, on_line: Callable[[bytes], object]) -> Iterator[tupl
     Raises UserError naming file, line, what was found and what is wanted.
     """
     try:
-        with path.open("rb") as file:
-            for number, raw in enumerate(file, start=1):
-                on_line(raw)
-                # A byte order mark is no part of the JSON.
-                line = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
-                if line.strip():
-                    yield number, _document(line, f"{path}:{number}")
+        for number, row in read_objects(path, on_line):
+            yield number, _document(row, f"{path}:{number}")
     except OSError as error:
         raise UserError(f"{path}: cannot read the corpus ({error.strerror})") from error
 
 
-def _document(line: bytes, where: str) -> Document:
-    try:
-        row = json.loads(line.decode())
-    except UnicodeDecodeError as error:
-        raise UserError(f"{where}: not UTF-8 text; a corpus is an uncompressed .jsonl file in UTF-8") from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where}: not JSON ({error}); a corpus has one JSON object per line") from error
-    if not isinstance(row, dict):
-        raise UserError(f"{where}: expected a JSON object, found {type(row).__name__}; {_WANTED}")
+def _document(row: Mapping[str, Any], where: str) -> Document:
     document_id = _id(row, where)
     if "text" in row:
         return Document(document_id, _string(row, "title", where), _string(row, "text", where))
@@ -63,6 +43,8 @@ def _document(line: bytes, where: str) -> Document:
 
 
 def _id(row: Mapping[str, Any], where: str) -> str:
+    if "id" in row and "_id" in row:
+        raise UserError(f'{where}: both "id" and "_id"; they are two spellings of one key, keep one of them')
     key = "id" if "id" in row else "_id"
     if key not in row:
         raise _missing("id", row, where)

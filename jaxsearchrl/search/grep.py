@@ -7,12 +7,16 @@ from itertools import pairwise
 
 import re2
 
-from jaxsearchrl.search.contract import BadPattern
-from jaxsearchrl.search.corpus_files import well_formed
+from jaxsearchrl.search.contract import MAX_PATTERN_CHARS, BadPattern
 from jaxsearchrl.search.store import DocumentStore
+from jaxsearchrl.text import well_formed
 
-MAX_PATTERN_CHARS = 160
-# Instructions of the compiled pattern: RE2's time per byte grows with them where its automaton does not fit in memory.
+# Where RE2's automaton does not fit in memory, it follows every position of the pattern at every byte. What it costs
+# then grows with the instructions for one-byte characters: \w.{50}~ has 108 and takes 1.5 µs a byte; the slowest that
+# we found below the limit, (?s)\w(.{8}e?){13}~, takes 3; \w.{190}~ would take 4 and \w(.?\w?){95}~~ 10. 160 letters
+# are 164 instructions.
+MAX_POSITIONS = 170
+# Unicode classes make a program large (\p{L}+ has 1202 instructions) but hardly slower: this bounds memory.
 MAX_PROGRAM = 2000
 BLOCK_BYTES = 64 * 1024
 
@@ -44,12 +48,22 @@ def compile_pattern(pattern: str, case_sensitive: bool) -> Pattern:
         loose = None if _NEEDS_EDGES.search(pattern) else re2.compile(b"(?m)" + source, options)
     except re2.error as error:
         raise BadPattern(_refusal(pattern, error.args[0].decode("utf-8", "replace"))) from None
-    if exact.programsize > MAX_PROGRAM:
+    if exact.programsize > MAX_PROGRAM or _positions(pattern, exact, options) > MAX_POSITIONS:
         raise BadPattern(
-            "The pattern is too large once its repetition counts are expanded. "
-            "Use smaller counts, or .* in place of a counted repetition."
+            "The pattern is too large once its repetition counts are expanded. Write .* in place of a counted "
+            "repetition such as .{0,100}, or use counts up to 40; write [a-z] or \\w in place of \\p{L}."
         )
     return Pattern(exact, loose)
+
+
+def _positions(pattern: str, exact: re2._Regexp, options: re2.Options) -> int:
+    """Instructions of the pattern if each character were one byte, those beyond Latin-1 taken for its last."""
+    options.encoding = re2.Options.Encoding.LATIN1
+    one_byte = "".join(min(character, "\xff") for character in pattern).encode("latin-1")
+    try:
+        return re2.compile(one_byte, options).programsize
+    except re2.error:  # an escape such as \x{2019}
+        return exact.programsize
 
 
 def matches(store: DocumentStore, blocks: list[int], pattern: Pattern) -> Iterator[tuple[int, int]]:

@@ -3,12 +3,13 @@
 import functools
 import itertools
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import tantivy
 
-from jaxsearchrl.errors import UserError
+from jaxsearchrl.errors import InfrastructureError, UserError
 from jaxsearchrl.search import build, grep, snippets, words
 from jaxsearchrl.search.contract import Document, Hit
 from jaxsearchrl.search.store import DocumentStore
@@ -55,14 +56,15 @@ class LocalIndex:
         """The best k documents (k held within 1 and the corpus's size) by BM25, of equal scores the corpus's first.
 
         Query and documents are compared word by word after stemming; title words count double. Fewer than k hits when
-        fewer documents share a word with the query; none when it has no words.
+        fewer documents share a word with the query; none when it has no words. Raises InfrastructureError.
         """
-        terms = words.query_terms(self._analyser, query)
         hits = []
-        for score, ordinal in self._ranked(words.any_of(self._schema, terms), self._clamp(k)):
-            document = self._store.document(ordinal)
-            snippet = snippets.densest(document.text, set(terms), self._term_of, self._snippet_chars)
-            hits.append(Hit(document, score, snippet))
+        with _engine_failures():
+            terms = words.query_terms(self._analyser, query)
+            for score, ordinal in self._ranked(words.any_of(self._schema, terms), self._clamp(k)):
+                document = self._store.document(ordinal)
+                snippet = snippets.densest(document.text, set(terms), self._term_of, self._snippet_chars)
+                hits.append(Hit(document, score, snippet))
         return hits
 
     def grep(self, pattern: str, k: int, *, case_sensitive: bool = False) -> list[Hit]:
@@ -85,14 +87,6 @@ class LocalIndex:
         ordinal = self._store.ordinal(document_id)
         return None if ordinal is None else self._store.document(ordinal)
 
-    def known(self, document_id: str) -> bool:
-        """Whether the corpus has a document of this id."""
-        return self._store.ordinal(document_id) is not None
-
-    def missing(self, document_ids: Iterable[str]) -> list[str]:
-        """Those of the ids that the corpus lacks, in the order given."""
-        return [document_id for document_id in document_ids if not self.known(document_id)]
-
     def _clamp(self, k: int) -> int:
         return max(1, min(k, self.size))
 
@@ -110,6 +104,19 @@ class LocalIndex:
             limit = min(2 * limit, self.size)
         ranked = [(score, self._searcher.doc(address)["ordinal"][0]) for score, address in found]
         return sorted(ranked, key=lambda hit: (-hit[0], hit[1]))[:k]
+
+
+@contextmanager
+def _engine_failures() -> Iterator[None]:
+    """Whatever a search raises becomes InfrastructureError. A panic of tantivy, no Exception, would end the run."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise InfrastructureError(
+            f"the search failed ({type(error).__name__}: {error}); if it does so again, delete the index to rebuild it"
+        ) from error
 
 
 def _open_terms(folder: Path) -> tuple[tantivy.Searcher, tantivy.Schema]:

@@ -57,13 +57,16 @@ def write_store(folder: Path, corpus: Path, rows: Iterable[tuple[int, Document]]
 
 
 class DocumentStore:
-    """The documents of a folder that `write_store` filled. Immutable, so any number of threads may read."""
+    """The documents of a folder that `write_store` filled. Immutable, so any number of threads may read.
+
+    Raises OSError, EOFError or ValueError for files that are missing or not whole.
+    """
 
     def __init__(self, folder: Path):
         self._starts, self._id_starts, self._title_bytes = np.asarray(np.load(folder / "table.npy", mmap_mode="r"))
         self._hashes, self._ordinals = np.asarray(np.load(folder / "id_table.npy", mmap_mode="r"))
-        self._documents = _map(folder / "documents.bin")
-        self._ids = _map(folder / "ids.bin")
+        self._documents = _map(folder / "documents.bin", int(self._starts[-1]))
+        self._ids = _map(folder / "ids.bin", int(self._id_starts[-1]))
 
     def __len__(self) -> int:
         return len(self._hashes)
@@ -109,6 +112,9 @@ def _hash(document_id: str) -> int:
     return int.from_bytes(blake2b(document_id.encode("utf-8", "replace"), digest_size=8).digest(), "big")
 
 
-def _map(path: Path) -> mmap.mmap:
+def _map(path: Path, size: int) -> mmap.mmap:
     with path.open("rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if len(mapped) != size:  # an interrupted copy: slices beyond its end would be empty documents
+        raise ValueError(f"{path.name} has {len(mapped)} bytes instead of {size}")
+    return mapped

@@ -6,7 +6,7 @@ Whatever characters a query has, it is plain words: no query language, nothing t
 import tantivy
 from tantivy import Filter, Occur, Query, Tokenizer
 
-from jaxsearchrl.search.corpus_files import well_formed
+from jaxsearchrl.text import well_formed
 
 # Part of the index's fingerprint: change it whenever `analyser` or `schema` changes.
 ANALYSER = "simple, at most 40 bytes, lowercase, ascii folding, English stemmer; title and text without positions"

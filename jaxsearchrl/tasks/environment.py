@@ -40,7 +40,10 @@ class Environment(Protocol):
         ...
 
     def step(self, turn: AssistantTurn) -> tuple[list[Message], bool]:
-        """Answers a turn: the observation's messages (one per call, in call order), and whether the episode is over."""
+        """Answers a turn: the observation's messages, and whether the episode is over.
+
+        One message per call, in call order; the last may stand for all calls that are too many.
+        """
         ...
 
     def score(self) -> Score:

@@ -14,14 +14,18 @@ _RULES: tuple[tuple[str, str, float, str], ...] = (
     ("entropy", "<", 0.05, "the policy hardly varies: a collapse, or the temperature is too low"),
     ("infrastructure/failed_share", ">", 0.05, "episodes are lost: look at infrastructure_errors in the records"),
     ("learn/logprob_gap", ">", 0.05, "sampler and learner disagree on log-probs (mean absolute difference, nats)"),
+    ("learn/skipped", ">", 0.5, "rewards vary, but nothing was updated: learn/grad_norm is 0, or not all is finite"),
 )
+# A metric that raises no alarm where another one has this value: that one's alarm explains it.
+_EXPLAINED = {"learn/skipped": ("groups/no_signal", 1.0)}
 
 
 def alarms(metrics: Mapping[str, float]) -> list[str]:
     """One sentence per metric beyond its threshold; metrics that are absent raise no alarm."""
+    explained = {name for name, (other, value) in _EXPLAINED.items() if metrics.get(other) == value}
     lines = []
     for name, side, threshold, meaning in _RULES:
         value = metrics.get(name)
-        if value is not None and (value > threshold if side == ">" else value < threshold):
+        if value is not None and name not in explained and (value > threshold if side == ">" else value < threshold):
             lines.append(f"{name} is {value:.3g} ({side} {threshold:g}): {meaning}")
     return lines

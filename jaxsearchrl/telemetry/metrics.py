@@ -12,13 +12,14 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from jaxsearchrl.learning.advantages import without_signal
 from jaxsearchrl.records import RolloutRecord
 
 
 def rollout_metrics(records: Sequence[RolloutRecord], group_size: int) -> dict[str, float]:
     """The metrics of one step and split. Raises ValueError unless every group has its G = `group_size` tries once.
 
-    reward, score/*      means of the reward and of each part of the score
+    reward, score/*      means of the reward and of each part of the score, over the episodes that have the part
     rate/*               shares of episodes: empty, finished, truncated; nonempty (scored and not empty, of all)
     turns, calls         per episode; calls/valid and calls/duplicate are shares of all calls
     tokens/*             per episode
@@ -41,7 +42,7 @@ def rollout_metrics(records: Sequence[RolloutRecord], group_size: int) -> dict[s
         return metrics
     metrics["reward"] = _mean(record.reward or 0.0 for record in scored)
     for part in sorted({part for record in scored for part in record.score_parts}):
-        metrics[f"score/{part}"] = _mean(record.score_parts.get(part, 0.0) for record in scored)
+        metrics[f"score/{part}"] = _mean(r.score_parts[part] for r in scored if part in r.score_parts)
     empty = [_is_empty(record) for record in scored]
     metrics["rate/empty"] = _mean(empty)
     metrics["rate/nonempty"] = empty.count(False) / len(records)
@@ -95,7 +96,7 @@ def _entropy(scored: Sequence[RolloutRecord]) -> dict[str, float]:
 def _signal(groups: Sequence[Sequence[RolloutRecord]]) -> dict[str, float]:
     rewards = [[record.reward for record in group if record.reward is not None] for group in groups]
     rewards = [group for group in rewards if group]
-    constant = [group[0] for group in rewards if len(set(group)) == 1]
+    constant = [min(group) for group in rewards if without_signal(group)]
     good = sum(reward > 0 for reward in constant)
     return {
         "groups/total": float(len(rewards)),

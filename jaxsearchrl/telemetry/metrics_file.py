@@ -13,6 +13,7 @@ from typing import Any
 
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.run_folder import write_atomically
+from jaxsearchrl.strict_json import read_object
 
 NAME = "metrics.jsonl"
 
@@ -55,7 +56,10 @@ class MetricsFile:
         self._last = {row["kind"]: row["step"] for row in read_metrics(self.path.parent)}
 
     def _lines(self) -> list[bytes]:
-        return self.path.read_bytes().splitlines(keepends=True) if self.path.is_file() else []
+        if not self.path.is_file():
+            return []
+        with self.path.open("rb") as file:
+            return file.readlines()
 
 
 def read_metrics(workdir: str | Path, kind: str | None = None) -> list[dict[str, Any]]:
@@ -65,15 +69,13 @@ def read_metrics(workdir: str | Path, kind: str | None = None) -> list[dict[str,
     """
     path = Path(workdir) / NAME
     rows = []
-    text = path.read_text() if path.is_file() else ""
-    for number, line in enumerate(text.split("\n")[:-1], start=1):
-        try:
-            row = json.loads(line)
-            step, row_kind = row["step"], row["kind"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path}, line {number}: not a line of metrics ({error!r})") from error
-        if not isinstance(step, int):
-            raise UserError(f"{path}, line {number}: the step is {step!r}")
-        if kind in (None, row_kind):
+    data = path.read_bytes() if path.is_file() else b""
+    for number, line in enumerate(data.split(b"\n")[:-1], start=1):
+        where = f"{path}, line {number}"
+        row = read_object(line, where)
+        for key, wanted in (("kind", str), ("step", int)):
+            if type(row.get(key)) is not wanted:
+                raise UserError(f"{where}: not a line of metrics: {key!r} is {row.get(key)!r}; remove the line")
+        if kind in (None, row["kind"]):
             rows.append(row)
     return rows

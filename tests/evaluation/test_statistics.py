@@ -91,3 +91,5 @@ def test_paired_differences_cover_too():
 def test_different_task_lists_are_refused():
     with pytest.raises(UserError, match=r"1 tasks are in one of the two evaluations only .*'b'"):
         paired_difference({"a": [1.0], "b": [1.0]}, {"a": [1.0]})
+    with pytest.raises(UserError, match=r"1 tasks are in one of the two evaluations only .*'b'"):
+        paired_difference({"a": [1.0]}, {"a": [1.0], "b": [1.0]})

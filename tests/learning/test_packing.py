@@ -217,6 +217,8 @@ def test_a_step_whose_masks_sum_to_zero_makes_no_batch():
 def test_a_row_longer_than_the_learner_holds_is_refused():
     with pytest.raises(UserError, match=r"trajectory 4 has 11 tokens but learning\.pack_tokens is 10"):
         pack([row_of_length(4, 11)], pack_rows=1, pack_tokens=10)
+    unplayed = row_from(5, episode(("prompt", list(range(1, 12)))), 1.0)  # a prompt that left no room for a turn
+    assert pack([unplayed], pack_rows=1, pack_tokens=10).without_actions == 1
 
 
 def test_a_repeated_uid_is_refused():

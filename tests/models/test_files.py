@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 from jaxsearchrl.errors import ConfigError, UserError
 from jaxsearchrl.models.architecture import tensor_shapes
 from jaxsearchrl.models.files import check_names, open_checkpoint
+from jaxsearchrl.models.fingerprint import COMPARED_ROWS, same_rows
 from jaxsearchrl.models.tiny import write_tiny_checkpoint
 
 QUERY = "model.layers.1.self_attn.q_proj.weight"
@@ -92,6 +93,36 @@ def test_a_tied_head_that_was_stored_is_dropped_when_equal_and_refused_when_not(
         open_checkpoint(folder)
 
 
+def test_a_tied_head_is_compared_in_every_row(folder):
+    def change_one_row(tensors):
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].copy()
+        tensors["lm_head.weight"][5] *= -1
+
+    rewrite(folder, change_one_row)
+    with pytest.raises(UserError, match=r"lm_head.weight is not the embedding"):
+        open_checkpoint(folder)
+
+
+def test_matrices_are_compared_to_the_last_row():
+    rows = np.arange(2 * COMPARED_ROWS + 3)[:, None]
+    changed = rows.copy()
+    changed[-1] += 1
+    assert same_rows(rows.__getitem__, rows.copy().__getitem__, len(rows))
+    assert not same_rows(rows.__getitem__, changed.__getitem__, len(rows))
+
+
+def test_a_tied_model_without_its_embedding_names_it(folder):
+    rewrite(folder, lambda t: t.update({"lm_head.weight": t.pop("model.embed_tokens.weight")}))
+    with pytest.raises(UserError, match=r"missing tensor model.embed_tokens.weight; unexpected tensor lm_head.weight"):
+        open_checkpoint(folder)
+
+
+def test_layers_that_a_config_only_claims_are_refused_before_they_are_named(folder):
+    configure(folder, num_hidden_layers=2**31)
+    with pytest.raises(UserError, match=r"2147483648 layers .*, but only 20 tensors"):
+        open_checkpoint(folder)
+
+
 def test_old_rotary_buffers_are_no_weights(folder):
     rewrite(folder, lambda t: t.update({"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(8, np.float32)}))
     assert not [n for n in open_checkpoint(folder).names() if "rotary" in n]
@@ -170,6 +201,10 @@ def test_a_missing_shard_and_an_index_that_lies(tmp_path):
     index.write_text(json.dumps({"weight_map": original["weight_map"] | moved}))
     with pytest.raises(UserError, match=r"named by the index but not in model-00001|not named by the index but in"):
         open_checkpoint(tmp_path)
+    for file in (None, 3, ["a"]):
+        index.write_text(json.dumps({"weight_map": original["weight_map"] | {QUERY: file}}))
+        with pytest.raises(UserError, match=rf"index.json: weight_map names no file for {QUERY}"):
+            open_checkpoint(tmp_path)
     index.write_text(json.dumps({}))
     with pytest.raises(UserError, match="weight_map is missing"):
         open_checkpoint(tmp_path)

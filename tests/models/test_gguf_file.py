@@ -10,6 +10,7 @@ from jaxsearchrl.errors import ConfigError, UserError
 from jaxsearchrl.gguf_header import read_header
 from jaxsearchrl.models.architecture import Rope, tensor_shapes
 from jaxsearchrl.models.files import open_checkpoint
+from jaxsearchrl.models.fingerprint import sample_rows
 from jaxsearchrl.models.gguf_file import hf_name
 from jaxsearchrl.models.rope import rope_frequencies
 from jaxsearchrl.models.tiny import tiny_architecture
@@ -174,6 +175,41 @@ def test_a_head_of_its_own_stays(tmp_path):
     assert HEAD in checkpoint.names()
 
 
+@pytest.mark.parametrize("kind", ["F32", "F16", "Q8_0"])
+@pytest.mark.parametrize("change", ["everywhere a little", "one row of many"])
+def test_a_head_that_only_resembles_the_embedding_stays(tmp_path, kind, change):
+    """In one quantisation, or both as floats, the two are compared whole and exactly."""
+    arch = architecture("qwen2", tied=False, layers=1)
+    tensors, kind = draw(arch), gguf.GGMLQuantizationType[kind]
+    head = tensors[EMBEDDING].copy()
+    if change == "one row of many":
+        head[17] *= -1
+    else:
+        head += 0.15 * tensors[HEAD]
+    kinds = {HEAD: kind, EMBEDDING: kind if kind.name == "Q8_0" else gguf.GGMLQuantizationType.F32}
+    path = write(tmp_path / "m.gguf", arch, tensors | {HEAD: head}, kinds=kinds)
+    assert HEAD in open_checkpoint(path).names()
+
+
+def test_two_quantisations_are_compared_on_many_rows(tmp_path):
+    arch = architecture("qwen2", tied=False, layers=1)
+    tensors = draw(arch)
+    rows = sample_rows(tensors[HEAD].shape)
+    tensors[HEAD][rows] = tensors[EMBEDDING][rows]
+    kinds = {HEAD: gguf.GGMLQuantizationType.Q8_0, EMBEDDING: gguf.GGMLQuantizationType.Q4_0}
+    assert HEAD in open_checkpoint(write(tmp_path / "m.gguf", arch, tensors, kinds=kinds)).names()
+
+
+@pytest.mark.parametrize("kinds", [("F32", "F32"), ("F16", "F32"), ("F32", "BF16"), ("Q4_0", "Q4_0")])
+def test_an_embedding_stored_twice_is_one_matrix(tmp_path, kinds):
+    arch = architecture("qwen2", layers=1)
+    tensors = draw(arch)
+    tensors[EMBEDDING] = np.sign(tensors[EMBEDDING])  # the same number in every kind of float
+    stored = dict(zip((EMBEDDING, HEAD), (gguf.GGMLQuantizationType[kind] for kind in kinds), strict=True))
+    path = write(tmp_path / "m.gguf", arch, tensors | {HEAD: tensors[EMBEDDING]}, kinds=stored)
+    assert open_checkpoint(path).architecture.tied
+
+
 def test_padding_rows_of_the_vocabulary_are_kept(tmp_path):
     arch = architecture("qwen2")
     path = write(tmp_path / "m.gguf", arch, draw(arch), tokens=35, values={"qwen2.vocab_size": 35})
@@ -211,13 +247,44 @@ def test_rope_scaling_keys(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"factor": 4.0}, ("linear", 4.0)),
+        ({"factor": 0.0}, ("linear", 1.0)),
+        ({"type": "linear", "factor": 2.0}, ("linear", 2.0)),
+        ({"type": "none", "factor": 4.0}, ("default", 1.0)),
+        ({}, ("default", 1.0)),
+    ],
+)
+def test_rope_scaling_is_linear_unless_its_type_says_otherwise(tmp_path, given, expected):
+    """The defaults of llama.cpp."""
+    arch = architecture()
+    values = {f"llama.rope.scaling.{key}": value for key, value in given.items()}
+    rope = open_checkpoint(write(tmp_path / "m.gguf", arch, draw(arch), values=values)).architecture.rope
+    assert (rope.kind, rope.factor) == expected
+
+
+@pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"llama.rope.scaling.type": "longrope"}, "'longrope' is not supported"),
+        ({"llama.rope.scaling.factor": 0.5}, "llama.rope.scaling.factor is 0.5"),
+        ({"llama.rope.scaling.factor": "4"}, "llama.rope.scaling.factor is '4'"),
+        (
+            {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.original_context_length": 0},
+            "llama.rope.scaling.original_context_length is 0",
+        ),
         ({"llama.rope.scaling.attn_factor": 2.0}, "rope scaling by attn_factor"),
         ({"llama.rope.scale_linear": 2.0}, "scale_linear"),
         ({"llama.expert_count": 8}, "llama.expert_count is 8"),
         ({"split.count": 2}, "split.count is 2"),
+        ({"split.count": "a"}, "split.count is 'a'"),
+        ({"llama.attention.key_length": 16.0}, "llama.attention.key_length is 16.0"),
+        ({"llama.attention.layer_norm_rms_epsilon": 0.0}, "llama.attention.layer_norm_rms_epsilon is 0.0"),
+        ({"llama.attention.head_count_kv": 0}, "llama.attention.head_count_kv is 0"),
+        ({"llama.rope.freq_base": 0.0}, "llama.rope.freq_base is 0.0"),
+        ({"tokenizer.ggml.eos_token_id": "</s>"}, "tokenizer.ggml.eos_token_id is '</s>'"),
+        ({"tokenizer.ggml.tokens": 40}, "tokenizer.ggml.tokens is 40"),
         ({"llama.rope.dimension_count": 8}, "llama.rope.dimension_count is 8"),
         ({"llama.vocab_size": 50}, "50 tokens, but token_embd has 40 rows"),
     ],
@@ -226,6 +293,13 @@ def test_what_we_do_not_compute_is_refused_by_its_key(tmp_path, values, message)
     arch = architecture()
     with pytest.raises(ConfigError, match=message):
         open_checkpoint(write(tmp_path / "m.gguf", arch, draw(arch), values=values))
+
+
+def test_layers_that_a_file_only_claims_are_refused_before_they_are_named(tmp_path):
+    arch = architecture()
+    path = write(tmp_path / "m.gguf", arch, draw(arch), values={"llama.block_count": 2**31})
+    with pytest.raises(UserError, match=r"2147483648 layers \(num_hidden_layers, block_count\), but only 20 tensors"):
+        open_checkpoint(path)
 
 
 def test_other_architectures_are_refused(tmp_path):

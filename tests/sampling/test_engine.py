@@ -50,6 +50,11 @@ def _hidden(tokens, positions):
     return forward(MODEL, BASE, LORA, tokens[None], Packed(positions[None], jnp.ones((1, 96), jnp.int32)))[0][0]
 
 
+@jax.jit
+def _choose(logits, uniforms):
+    return choose(logits, uniforms, jnp.ones(len(uniforms)), logits.shape[1])
+
+
 def reference(uid, tokens, limit, temperature, stops=(STOP,)):
     """Samples one turn by whole forward passes."""
     tokens, ids, logprobs = list(tokens), [], []
@@ -172,6 +177,21 @@ def test_padding_ids_are_never_sampled():
     assert int(ids.max()) == VOCAB - 1
 
 
+def test_ids_without_mass_are_never_sampled():
+    """Not even at a boundary between ids, where a parallel running sum may grow by a last bit without a mass."""
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        alive = rng.random((64, 2048)) < (0.5 if seed % 2 else 0.02)
+        logits = np.where(alive, rng.normal(size=alive.shape) * 3, -1e4).astype(np.float32)
+        mass = np.exp(logits - logits.max(-1, keepdims=True)).astype(np.float64)
+        boundaries = (mass.cumsum(-1) / mass.sum(-1, keepdims=True))[np.arange(64), rng.integers(0, 2048, 64)]
+        for steps in (-2, -1, 0, 1, 2):
+            uniforms = np.clip(boundaries + steps * 2.0**-24, 0, 1 - 2.0**-24).astype(np.float32)
+            ids, logprobs = _choose(logits, uniforms)
+            assert alive[np.arange(64), ids].all()
+            assert np.asarray(logprobs).min() > -1e3
+
+
 def test_stop_strings_roll_back(engine):
     """A stop noticed some tokens late: what follows is dropped, and the next turn goes on as if it had never been."""
     ids, _ = reference(4, PROMPT, 12, 1.0, stops=())
@@ -181,6 +201,14 @@ def test_stop_strings_roll_back(engine):
     following = [*PROMPT, *ids[:3], 9, 9, 12]
     after = run(unstopped, SampleRequest(4, following, 5, 1.0))[4]
     assert list(after.ids) == reference(4, following, 5, 1.0, stops=())[0]
+
+
+def test_a_refused_trajectory_takes_no_slot(engine):
+    for tokens, limit in (([], 3), (PROMPT, 0), (PROMPT * 6, 1)):
+        with pytest.raises(ValueError, match="trajectory 5"):
+            engine.submit(request(5, tokens, limit=limit))
+        assert engine.free_slots == CONFIG.slots
+    assert list(run(engine, request(5, PROMPT))[5].ids) == reference(5, PROMPT, 12, 1.0)[0]
 
 
 @pytest.mark.parametrize("spare", [1, 2, 16])

@@ -1,10 +1,11 @@
+import gzip
 import json
 
 import pytest
 
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.search.contract import Document
-from jaxsearchrl.search.corpus_files import read_corpus, well_formed
+from jaxsearchrl.search.corpus_files import read_corpus
 
 
 def _read(path):
@@ -77,6 +78,8 @@ def test_a_wrong_key_is_named_with_the_key_wanted(tmp_path):
         ('["b", "x"]', "list"),
         ('{"id": "b", "text": "cut', "not JSON"),
         ("[" * 100_000, "not JSON"),
+        ('{"id": "b", "text": "x", "text": "y"}', 'the key "text" stands twice'),
+        ('{"id": "b", "_id": "c", "text": "x"}', 'both "id" and "_id"'),
         (b'{"id": "b", "text": "\xff"}', "UTF-8"),
     ],
 )
@@ -84,9 +87,14 @@ def test_a_bad_line_is_refused_with_file_line_and_reason(tmp_path, line, says):
     assert says in _fault(tmp_path, line)
 
 
+def test_a_compressed_corpus_is_refused_with_the_fix(tmp_path):
+    path = tmp_path / "c.jsonl"
+    path.write_bytes(gzip.compress(b'{"id": "a", "text": "x"}\n'))
+    with pytest.raises(UserError, match=r"c\.jsonl:1: .*gzip; unpack it"):
+        _read(path)
+
+
 def test_lone_surrogates_in_text_are_replaced_and_pairs_kept(tmp_path):
     path = tmp_path / "c.jsonl"
     path.write_text('{"id": "a", "text": "x \\ud800 y \\ud83d\\ude00"}')
     assert _read(path)[0].text == "x \ufffd y 😀"
-    assert well_formed("plain é 😀") == "plain é 😀"
-    assert well_formed("a\udc00b\ud800") == "a\ufffdb\ufffd"

@@ -140,6 +140,11 @@ def test_the_snippet_shows_the_match_after_multibyte_text(make_index):
         (r"a\Z", r"\z"),
         (r"(?:(?:a|b).{1,200}){5}z", "too large"),
         (r"(?:\pL{0,100}z){10}", "large"),
+        (r"\w.{190}~", "Write .* in place of a counted repetition"),
+        (r"(\w+ ){0,20}e.{100}~", "too large"),
+        (r"\w(.?\w?){95}~~", "too large"),
+        (r"[e-z][ -}]{400}~", "too large"),
+        (r"\x{2019}(\w+ ){0,20}e.{100}~", "too large"),
     ],
 )
 def test_a_bad_pattern_is_refused_with_a_reason_for_the_model(make_index, pattern, says):
@@ -149,10 +154,31 @@ def test_a_bad_pattern_is_refused_with_a_reason_for_the_model(make_index, patter
 
 
 @pytest.mark.parametrize(
-    "pattern", [r"revenue.{0,100}2019", r"\b(19|20)\d{2}\b", "(?i)THE", "rose( in|)", "[[:digit:]]"]
+    "pattern",
+    [
+        r"revenue.{0,40}2019",
+        r"revenue.*2019",
+        r"\b(19|20)\d{2}\b",
+        "(?i)THE",
+        "rose( in|)",
+        "[[:digit:]]",
+        r"\p{L}+ \d",
+        r"revenue\W+(?:\w+\W+){1,8}2019",
+        "income|profit|quarter|dividend|earnings|billion|growth|shares|market|revenue",
+        r"[a-z]+ [a-z]+ in \d\d\d\d|[A-Z][a-z]+ [A-Z][a-z]+ [A-Z][a-z]+",
+        "\u2019?the revenue",
+        r"\x{2019}?the revenue",
+    ],
 )
 def test_ordinary_patterns_are_answered(make_index, pattern):
     assert _ids(make_index(["the revenue rose in 2019", "a"]).grep(pattern, 5)) == ["0"]
+
+
+@pytest.mark.parametrize("letters", ["sky is", "é", "ж", "漢", "[ж-й]é"])
+def test_any_text_of_the_greatest_length_is_a_pattern(make_index, letters):
+    pattern = (letters * 160)[:156]
+    assert make_index([letters]).grep(pattern, 5) == []
+    assert make_index([letters]).grep(f"(?i){pattern}", 5) == []
 
 
 @given(st.text(st.characters(codec=None, categories=None), max_size=170))

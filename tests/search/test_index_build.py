@@ -94,6 +94,16 @@ def test_a_damaged_index_is_refused_with_the_fix(make_corpus):
         open_or_build(path)
 
 
+@pytest.mark.parametrize("name", ["documents.bin", "ids.bin"])
+def test_a_partly_copied_index_is_refused_with_the_fix(make_corpus, name):
+    path = make_corpus(_ROWS)
+    open_or_build(path)
+    file = path.with_name("corpus.jsonl.index") / name
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(UserError, match=rf"{name} has \d+ bytes instead of \d+\); delete the folder to rebuild"):
+        open_or_build(path)
+
+
 def test_a_missing_or_empty_corpus_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"nope\.jsonl: no such corpus file"):
         open_or_build(tmp_path / "nope.jsonl")

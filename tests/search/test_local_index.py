@@ -9,6 +9,7 @@ import tantivy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from jaxsearchrl.errors import InfrastructureError
 from jaxsearchrl.search import build, words
 from jaxsearchrl.search.contract import Document
 from jaxsearchrl.search.index import open_or_build
@@ -162,6 +163,33 @@ def test_no_query_raises(shared_index, query):
         assert "a" in _ids(hits)
 
 
+class _Panicking:
+    """A searcher whose searches panic, as tantivy does where its files are damaged."""
+
+    def __init__(self, searcher):
+        self._searcher = searcher
+
+    def search(self, query, **options):
+        return self._searcher.search(query, limit=0)  # tantivy asserts that it is not 0
+
+
+def test_a_panic_of_the_engine_is_a_failure_of_the_infrastructure(make_index, monkeypatch):
+    index = make_index(["owl"])
+    monkeypatch.setattr(index, "_searcher", _Panicking(index._searcher))
+    with pytest.raises(InfrastructureError, match=r"(?s)PanicException.*delete the index to rebuild it"):
+        index.search("owl", 1)
+
+
+def test_who_stops_a_search_is_not_a_failure_of_the_infrastructure(make_index, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    index = make_index(["owl"])
+    monkeypatch.setattr(index, "_ranked", stop)
+    with pytest.raises(KeyboardInterrupt):
+        index.search("owl", 1)
+
+
 @pytest.mark.parametrize("size", [200_000, 10])
 def test_a_very_long_query_is_answered(shared_index, size):
     assert _ids(shared_index.search("revenue " + "x" * size + " word" * size, 5)) == ["a"]
@@ -188,8 +216,6 @@ def test_documents_come_back_as_they_were(make_index):
         assert index.read(row[0]) == Document(*row)
     for unknown in ["7", "", "A/B C", "\ud800", "x" * 70_000, "007 "]:
         assert index.read(unknown) is None
-        assert not index.known(unknown)
-    assert index.missing(["é", "nope", "007", "7"]) == ["nope", "7"]
 
 
 def test_a_snippet_shows_the_match_and_keeps_its_length(make_index):

@@ -27,6 +27,16 @@ def test_groups_without_signal_are_split_into_good_and_bad():
     assert metrics["reward"] == pytest.approx((1.0 - 0.4 + 0.0 + 1.0) / 8)
 
 
+def test_rewards_that_differ_by_rounding_have_no_signal_for_the_learner_nor_here():
+    assert rollout_metrics(group(0, 0.1 + 0.2, 0.3), 2)["groups/no_signal"] == 1
+
+
+def test_a_part_that_some_episodes_lack_is_a_mean_over_those_that_have_it():
+    records = [episode(0, 0, 0.1, score_parts={"f1": 0.2, "answer": 0.5}), episode(0, 1, 0.2, score_parts={"f1": 0.4})]
+    metrics = rollout_metrics(records, 2)
+    assert (metrics["score/f1"], metrics["score/answer"]) == (pytest.approx(0.3), 0.5)
+
+
 def test_infrastructure_failures_are_counted_and_enter_no_mean_and_no_baseline():
     lost = {"infrastructure_errors": ("down", "down"), "seconds": 100.0, "score_parts": {}}
     records = [episode(0, 0, 0.4, score_parts={"f1": 0.4, "empty": 0.0}), episode(0, 1, None, **lost)]
@@ -59,7 +69,6 @@ def test_endings_and_empty_sets():
     assert metrics["rate/finished"] == 0.5
     assert metrics["rate/truncated"] == 0.25
     assert metrics["turns"] == 0.75
-    assert metrics["score/empty"] == 0.25
 
 
 def test_calls_are_valid_once_and_duplicate_within_their_own_episode():
@@ -87,11 +96,6 @@ def test_tokens_entropy_and_seconds():
     assert metrics["episode_seconds/max"] == 3.0
 
 
-def test_a_part_that_an_episode_lacks_counts_as_nothing():
-    records = [episode(0, 0, 1.0, score_parts={"bonus": 0.5}), episode(0, 1, 0.5)]
-    assert rollout_metrics(records, 2)["score/bonus"] == 0.25
-
-
 def test_a_group_with_a_try_twice_or_missing_or_of_two_tasks_is_refused():
     for records in (
         [episode(0, 0, 1.0), episode(0, 0, 1.0)],
@@ -105,6 +109,15 @@ def test_a_group_with_a_try_twice_or_missing_or_of_two_tasks_is_refused():
 def test_the_order_of_records_changes_nothing():
     records = group(0, 0.5, 0.25) + group(1, -0.2, -0.2)
     assert rollout_metrics(records, 2) == rollout_metrics(records[::-1], 2)
+
+
+def test_a_skipped_update_is_an_alarm_unless_the_rewards_explain_it():
+    for no_signal in (0.0, 0.4):
+        (line,) = alarms({"learn/skipped": 1.0, "groups/no_signal": no_signal})
+        assert line.startswith("learn/skipped is 1")
+    assert alarms({"learn/skipped": 0.0, "groups/no_signal": 0.0}) == []
+    (line,) = alarms({"learn/skipped": 1.0, "groups/no_signal": 1.0})
+    assert line.startswith("groups/no_signal is 1")
 
 
 def test_alarms_name_what_is_beyond_its_threshold():

@@ -75,10 +75,14 @@ def test_a_half_written_line_is_not_read_and_gone_after_opening(tmp_path: Path):
 
 
 def test_a_broken_line_is_named(tmp_path: Path):
-    for line in ("nonsense", '{"kind": "train"}', "[]", '{"kind": "train", "step": "1"}'):
-        (tmp_path / "metrics.jsonl").write_text(f'{{"kind": "train", "step": 1}}\n{line}\n')
-        with pytest.raises(UserError, match=r"metrics\.jsonl, line 2"):
-            read_metrics(tmp_path)
+    lines = ["nonsense", '{"kind": "train"}', "[]", '{"kind": "train", "step": "1"}', '{"kind": "train", "step": true}']
+    lines += ['{"kind": ["train"], "step": 1}', '{"kind": "\udce9", "step": 1}', "[" * 100_000]  # \udce9: not UTF-8
+    for line in lines:
+        text = f'{{"kind": "train", "step": 1}}\n{line}\n'
+        (tmp_path / "metrics.jsonl").write_bytes(text.encode(errors="surrogateescape"))
+        for read in (read_metrics, MetricsFile):
+            with pytest.raises(UserError, match=r"metrics\.jsonl, line 2"):
+                read(tmp_path)
 
 
 def test_tensorboard_has_the_rows_and_hides_what_is_done_again(tmp_path: Path):

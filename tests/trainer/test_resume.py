@@ -121,6 +121,11 @@ def change_tasks(files):
     (files / "train_tasks.jsonl").write_text("".join(lines[::-1]))
 
 
+def change_questions(files):
+    text = (files / "eval_tasks.jsonl").read_text()
+    (files / "eval_tasks.jsonl").write_text(text.replace("?", " then?"))
+
+
 def change_weights(files):
     tensors = load_file(files / "model" / "model.safetensors")
     tensors["model.norm.weight"] = tensors["model.norm.weight"] * 1.01
@@ -128,7 +133,13 @@ def change_weights(files):
 
 
 @pytest.mark.parametrize(
-    ("change", "name"), [(change_corpus, "corpus"), (change_tasks, "training tasks"), (change_weights, "base")]
+    ("change", "name"),
+    [
+        (change_corpus, "corpus"),
+        (change_tasks, "training tasks"),
+        (change_questions, "evaluation tasks"),
+        (change_weights, "base"),
+    ],
 )
 def test_other_files_under_the_same_names(config, train, straight, tmp_path, change, name):
     """The run of a copy of the files goes on; it does not when one of them has changed."""
@@ -147,5 +158,5 @@ def test_other_files_under_the_same_names(config, train, straight, tmp_path, cha
     if name == "corpus":
         train(run, base=moved)
     change(files)
-    with pytest.raises(UserError, match=f"the {name} is not the one that this run started with"):
+    with pytest.raises(UserError, match=f"the {name} changed since the run started"):
         train(run, base=moved)

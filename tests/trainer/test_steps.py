@@ -12,7 +12,7 @@ import pytest
 from jaxsearchrl import dry_run, trainer
 from jaxsearchrl.checkpoint import Checkpoints
 from jaxsearchrl.config_tree import with_values
-from jaxsearchrl.errors import UserError
+from jaxsearchrl.errors import ConfigError, UserError
 from jaxsearchrl.experiment import Experiment
 from jaxsearchrl.models.files import open_checkpoint
 from jaxsearchrl.models.peft_adapter import read_adapter
@@ -61,12 +61,15 @@ def test_every_step_tells_its_numbers(straight):
     wanted |= {"seconds/rollouts", "seconds/update", "speed/sampled_per_second", "speed/trained_per_second"}
     for row in rows:
         assert wanted | {"compilations"} <= row.keys()
-        assert (row["learn/skipped"], row["learn/rows"], row["episodes"]) == (0.0, 4.0, 4.0)
+        assert (row["learn/skipped"], row["episodes"]) == (0.0, 4.0)
+        assert row["learn/rows"] + row["learn/rows_without_signal"] == 4.0
         assert row["learn/ratio"] == pytest.approx(1.0, abs=1e-4)
         assert row["learn/logprob_gap_max"] < 1e-4  # sampler and learner mean the same by a log-prob
-        assert row["learn/action_tokens"] == 4 * row["tokens/sampled"]
+        if row["learn/rows"] == 4.0:
+            assert row["learn/action_tokens"] == 4 * row["tokens/sampled"]
         assert row["learn/learning_rate"] == pytest.approx(1e-3)
         assert row["learn/grad_norm"] > 0
+    assert any(row["learn/rows"] == 4.0 for row in rows)
 
 
 def test_nothing_is_compiled_after_the_first_step(straight):
@@ -133,8 +136,8 @@ def test_an_adapter_lies_beside_every_checkpoint_ever_taken(straight, config):
 def test_the_best_checkpoint_is_that_of_the_best_evaluation(straight):
     """Step 3 has no evaluation of its own: it is kept for being late, not for being good."""
     f_beta = {row["step"]: row["score/f_beta"] for row in read_metrics(straight, "eval")}
-    with Checkpoints(straight / "checkpoints", keep_last=2, keep_best=1) as checkpoints:
-        assert checkpoints.best_step() == max((0, 6), key=f_beta.__getitem__)
+    with Checkpoints(straight / "checkpoints") as checkpoints:
+        assert checkpoints.steps() == sorted({3, 6, max((0, 6), key=lambda step: (f_beta[step], step))})
 
 
 def test_the_report_is_written(straight):
@@ -199,12 +202,12 @@ def test_after_a_step_with_signal_one_without_changes_nothing_either(train, part
     """Not even through Adam's memory of the first."""
     train(tmp_path, train__steps=1, checkpoint__every=1)
     monkeypatch.setattr(parts["LetterE"], "score", lambda self: parts["Score"](0.5, {"f_beta": 0.5, "empty": 0.0}))
-    monkeypatch.setattr(trainer, "write_report", lambda *_: "")
     train(tmp_path, train__steps=2, checkpoint__every=1, eval__every=0, checkpoint__keep_best=0)
     first, second = read_metrics(tmp_path, "train")
     assert (first["learn/skipped"], second["learn/skipped"]) == (0.0, 1.0)
     assert second["groups/all_good"] == 1.0
     assert adapter(tmp_path, 0) != adapter(tmp_path, 1) == adapter(tmp_path, 2)
+    assert "F-beta after step 1" in (tmp_path / "report.md").read_text()  # the last that was evaluated
 
 
 def test_the_policy_learns_what_is_rewarded(config, train, parts, tmp_path, monkeypatch):
@@ -256,12 +259,12 @@ def test_the_control_run_deals_the_same_advantages_to_others(train, straight, tm
 
 
 def failing(letter_e, *broken):
-    """Environments of which the ones made at places `broken` raise."""
+    """Environments of which the ones made at places `broken` raise; one more is made before, to measure prompts."""
     made = []
 
     def new(experiment, task):
         environment = letter_e(experiment, task)
-        if len(made) in broken:
+        if len(made) - 1 in broken:
             environment.step = lambda turn: {}["question"]
         made.append(environment)
         return environment
@@ -292,3 +295,46 @@ def test_too_many_failures_stop_the_run_and_say_why(train, parts, tmp_path, monk
         train(tmp_path, train__steps=2, eval__every=0, checkpoint__keep_best=0)
     assert read_metrics(tmp_path, "train") == []
     assert record_steps(tmp_path, "train") == [1]  # what failed can be looked at
+
+
+def test_an_evaluation_that_lost_a_task_is_still_reported(config, train, parts, tmp_path, monkeypatch):
+    """The report compares what was scored in both evaluations."""
+    tasks = config.eval.tasks
+    monkeypatch.setattr(Experiment, "environment", failing(parts["letter_e"], 0))
+    lenient = {"train__max_infrastructure_share": 0.5, "eval__every": 1, "eval__tries": 1, "eval__greedy": False}
+    train(tmp_path, train__steps=1, **lenient)
+    report = (tmp_path / "report.md").read_text()
+    assert f"{tasks - 1} tasks, {2 * (tasks - 1)} tries" in report
+    assert "F-beta after step 1: " in report
+
+
+def test_an_evaluation_that_the_infrastructure_failed_stops_the_run(train, parts, tmp_path, monkeypatch):
+    monkeypatch.setattr(Experiment, "environment", failing(parts["letter_e"], *range(100)))
+    with pytest.raises(UserError, match=r"eval after step 0: the infrastructure failed 100% .*'question'"):
+        train(tmp_path, train__steps=1, eval__every=1)
+    assert read_metrics(tmp_path, "eval") == []
+
+
+# ------------------------------------------------------------------------------------------------------ what is refused
+
+
+def test_a_question_that_leaves_no_room_for_a_turn_is_named(config, tmp_path):
+    tasks = Path(config.task.train_tasks).read_text().splitlines()
+    tasks[3] = tasks[3].replace('"query": "', '"query": "' + "very " * 400)
+    long = tmp_path / "train.jsonl"
+    long.write_text("\n".join(tasks))
+    with pytest.raises(ConfigError, match=r'task "q3": its prompt has \d+ tokens.*sampling\.capacity = 768'):
+        trainer.train(with_values(config, {"task.train_tasks": str(long)}), str(tmp_path / "run"))
+
+
+def test_the_tokenizer_of_a_larger_model_is_refused(config, tmp_path):
+    arch = open_checkpoint(config.model.path).architecture
+    small = tmp_path / "model"
+    shutil.copytree(config.model.path, small)
+    tokenizer = json.loads((small / "tokenizer.json").read_text())
+    tokenizer["added_tokens"].append(
+        {**tokenizer["added_tokens"][-1], "id": arch.vocab_size, "content": "<|one too many|>"}
+    )
+    (small / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(ConfigError, match=rf"ids up to {arch.vocab_size}, but the model's embedding ends at"):
+        trainer.train(with_values(config, {"model.tokenizer": str(small)}), str(tmp_path / "run"))

@@ -2,13 +2,14 @@
 
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 
 from jaxsearchrl import trainer
 from jaxsearchrl.config_tree import with_values
 from jaxsearchrl.errors import UserError
-from jaxsearchrl.records import read_records, records_path
+from jaxsearchrl.records import read_records, records_path, write_records
 from jaxsearchrl.telemetry.metrics_file import read_metrics
 
 SETTINGS = {
@@ -72,6 +73,7 @@ def test_the_rate_rises_and_falls(warm):
     assert rates[:3] == pytest.approx([1e-2 / 3, 2e-2 / 3, 1e-2])
     assert rates[3:] == sorted(rates[3:], reverse=True)
     assert rates[-1] > 0
+    assert [row["updated"] for row in rows(warm)] == [1.0] * 10
 
 
 def test_recorded_trajectories_teach_the_same_as_the_rule_that_made_them(settings, warm, tmp_path):
@@ -118,3 +120,36 @@ def test_a_warm_start_of_nothing_is_refused(config, settings, tmp_path):
     empty.write_text("")
     with pytest.raises(UserError, match="no trajectory with a turn"):
         trainer.sft(with_values(settings, {"warm_start.records": str(empty)}), str(tmp_path / "empty"))
+
+
+def test_a_warm_start_that_updates_nothing_is_refused(settings, tmp_path):
+    """Every update overflows: the steps themselves would be finite, and so is each gradient."""
+    overflowing = {"warm_start.learning_rate": 1e38, "learning.weight_decay": 1e5, "warm_start.epochs": 1}
+    with pytest.raises(UserError, match=r"taught nothing: in each of its 2 updates"):
+        trainer.sft(with_values(settings, overflowing), str(tmp_path))
+    assert [row["updated"] for row in rows(tmp_path)] == [0.0, 0.0]
+    assert not list((tmp_path / "checkpoints").glob("*"))
+
+
+def test_a_record_that_is_too_long_is_named_before_the_first_update(settings, warm, tmp_path):
+    records = read_records(warm, "warm_start", 0)
+    lengths = [len(record.tokens) for record in records]
+    long = lengths.index(max(lengths))
+    changes = {
+        "warm_start.records": str(records_path(warm, "warm_start", 0)),
+        "warm_start.rows_per_step": 1,
+        "learning.pack_tokens": max(lengths) - 1,
+    }
+    named = rf"record {long + 1} \(task {records[long].task_id}\) has {max(lengths)} tokens"
+    with pytest.raises(UserError, match=named):
+        trainer.sft(with_values(settings, changes), str(tmp_path))
+    assert rows(tmp_path) == []
+
+
+def test_records_of_another_tokenizer_are_refused(settings, warm, tmp_path):
+    records = read_records(warm, "warm_start", 0)
+    strange = replace(records[1], tokens=(*records[1].tokens[:-1], 10**6))
+    write_records(tmp_path, "warm_start", 0, [records[0], strange])
+    other = with_values(settings, {"warm_start.records": str(records_path(tmp_path, "warm_start", 0))})
+    with pytest.raises(UserError, match=r"record 2 \(task .*\) has the token id 1000000.*another tokenizer"):
+        trainer.sft(other, str(tmp_path / "run"))

@@ -5,7 +5,6 @@ A task file is JSONL, one task a line:
 """
 
 import difflib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.search.contract import Corpus
+from jaxsearchrl.strict_json import read_objects
 
 _NAMED = 10  # how many missing ids an error names
 
@@ -43,23 +43,24 @@ def load_tasks(path: str | Path) -> list[Task]:
     """
     tasks: dict[str, Task] = {}
     try:
-        with open(path, encoding="utf-8-sig", newline="\n") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    where = f"{path}:{number}"
-                    task = _task(_row(line, where), where)
-                    if task.id in tasks:
-                        raise UserError(f'{where}: id "{task.id}" was used before; every task needs its own id')
-                    tasks[task.id] = task
-    except (OSError, UnicodeDecodeError) as error:
+        for number, row in read_objects(path):
+            where = f"{path}:{number}"
+            task = _task(row, where)
+            if task.id in tasks:
+                raise UserError(f'{where}: id "{task.id}" was used before; every task needs its own id')
+            tasks[task.id] = task
+    except OSError as error:
         raise UserError(f"cannot read the tasks of {path}: {error}") from error
     if not tasks:
         raise UserError(f"{path} holds no task")
     return list(tasks.values())
 
 
-def check_gold(tasks: Sequence[Task], corpus: Corpus) -> None:
-    """Raises UserError when the corpus lacks a gold chunk: its fact could never be found, and the reward would lie."""
+def check_gold(tasks: Sequence[Task], corpus: Corpus, path: str | Path) -> None:
+    """Raises UserError when the corpus lacks a gold chunk: its fact could never be found, and the reward would lie.
+
+    path: the file of the tasks, for the message.
+    """
     missing = {
         chunk_id: task.id
         for task in tasks
@@ -71,16 +72,9 @@ def check_gold(tasks: Sequence[Task], corpus: Corpus) -> None:
         named = ", ".join(f"{chunk_id} (task {task_id})" for chunk_id, task_id in list(missing.items())[:_NAMED])
         more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         raise UserError(
-            f"the corpus lacks {len(missing)} gold chunk ids: {named}{more}; "
+            f"{path}: the corpus lacks {len(missing)} gold chunk ids: {named}{more}; "
             "add these documents to the corpus, or remove the tasks that need them"
         )
-
-
-def _row(line: str, where: str) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where}: not a JSON object: {error}") from error
 
 
 def _task(row: Any, where: str) -> Task:

@@ -1,13 +1,14 @@
 """One episode of the curated-set task: the model searches, curates, and is scored on its curated set.
 
 Calls are carried out in the order in which they were written, so a search may precede the `curate` of the same turn.
-Every call gets exactly one reply. A step works on a copy of the episode's state, so one that raises changes nothing.
+Every call gets exactly one reply, but those beyond `MAX_CALLS_PER_TURN` share one: each reply has its wrapping, so only
+then has an observation a bound. A step works on a copy of the episode's state, so one that raises changes nothing.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jaxsearchrl.config import TaskConfig
+from jaxsearchrl.config import MAX_CALLS_PER_TURN, TaskConfig
 from jaxsearchrl.messages import AssistantTurn, MalformedCall, Message, ToolCall, ToolSpec
 from jaxsearchrl.search.contract import BadPattern, Corpus, Retriever
 from jaxsearchrl.tasks.curated import replies
@@ -101,9 +102,11 @@ class CuratedEnvironment:
         room = self._options.max_observation_tokens
         if self._options.malformed_call == "end" and any(isinstance(call, MalformedCall) for call in calls):
             session.counters.stop_reason = "malformed"
-        for place, call in enumerate(calls):
-            reply = self._answer(session, call)
-            share = room // (len(calls) - place)
+        answered = calls[: MAX_CALLS_PER_TURN + 1]
+        for place, call in enumerate(answered):
+            few = place < MAX_CALLS_PER_TURN
+            reply = self._answer(session, call) if few else self._refuse(session, calls[place:])
+            share = room // (len(answered) - place)
             text, shown = replies.fit(reply, self._writer(session, first=place == 0), share, self._count_tokens)
             room -= self._count_tokens(text)
             session.encountered.update(shown)
@@ -112,6 +115,7 @@ class CuratedEnvironment:
             # a name that the model made up goes no further than a quotation in the reply
             name = call.name if isinstance(call, ToolCall) and call.name in self._specs else ""
             messages.append(Message("tool", text, name=name))
+        records += [_record(call, reply) for call in calls[len(answered) :]]
         return messages, {"calls": records, "encountered": encountered}
 
     def _answer_no_call(self, session: Session, turn: AssistantTurn) -> list[Message]:
@@ -132,6 +136,11 @@ class CuratedEnvironment:
         note = {"turn": f"{session.counters.turns} of {self._options.max_turns}"} if first else {}
         return lambda body: write({**note, **body})
 
+    def _refuse(self, session: Session, calls: Sequence[ToolCall | MalformedCall]) -> Reply:
+        """One reply to all calls that are too many."""
+        session.counters.malformed_calls += sum(isinstance(call, MalformedCall) for call in calls)
+        return fault("not_executed", f"Not executed, nor any call after it: a turn has at most {MAX_CALLS_PER_TURN}.")
+
     def _answer(self, session: Session, call: ToolCall | MalformedCall) -> Reply:
         counters = session.counters
         if isinstance(call, MalformedCall):
@@ -150,12 +159,13 @@ class CuratedEnvironment:
             return fault("unknown_tool", f"There is no tool {call.name[:60]!r}. The tools are: {names}.")
         try:
             arguments = check_arguments(self._specs[call.name], call.arguments)
-            session.note_call(call.name, arguments)
-            return self._execute(session, call.name, arguments)
+            reply = self._execute(session, call.name, arguments)
         except ArgumentsError as error:
             return fault("invalid_arguments", str(error))
         except BadPattern as error:
             return fault("bad_pattern", str(error))
+        session.note_call(call.name, arguments)
+        return reply
 
     def _execute(self, session: Session, name: str, arguments: dict[str, Any]) -> Reply:
         options = self._options
@@ -181,6 +191,7 @@ class CuratedEnvironment:
                 return session.finish()
 
     def _read(self, session: Session, document_id: str) -> Reply:
+        document_id = session.meant(document_id)
         document = self._corpus.read(document_id)
         if document is None:
             return fault("unknown_document", "No document has this id; use an id that a search result has shown.")

@@ -1,7 +1,8 @@
 """What a tool answers: a JSON body, written in full or in short, cut to the tokens that there is room for.
 
 Every body is first made in the published JSON form; the short form, for small models, is written from that. What a
-document says stays inside its field: JSON escapes it, and the short form keeps each hit on one line.
+document says stays inside its field: JSON escapes it, and the short form keeps each hit on one line. An id that such a
+line could not show as it is stands there as a JSON string, which is what the model has to write in its call anyway.
 """
 
 import json
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxsearchrl.search.contract import Document, Hit
+from jaxsearchrl.text import well_formed
 
 Body = dict[str, Any]
 Write = Callable[[Body], str]
@@ -77,7 +79,7 @@ def document(document: Document, read_chars: int, title_chars: int) -> Reply:
 
 def as_json(body: Body) -> str:
     """The published form."""
-    return _encodable(json.dumps(body, ensure_ascii=False))
+    return well_formed(json.dumps(body, ensure_ascii=False))
 
 
 def as_text(body: Body) -> str:
@@ -104,18 +106,20 @@ def as_text(body: Body) -> str:
         for key, words in _CURATE_NOTES.items():
             if key in body:
                 lines.append(_listed(words, body[key]))
-    return _encodable("\n".join(lines))
+    return well_formed("\n".join(lines))
 
 
 def top_hit(text: str) -> str | None:
     """The id of the first hit of a search's answer, in either form; None if it shows none."""
-    if text.startswith("{"):
+    if text.startswith("{"):  # JSON: no short answer begins so, for an id that does is quoted
         try:
             results = json.loads(text).get("results")
         except ValueError:
             return None
         return results[0]["document_id"] if results else None
     hit = next((line for line in text.splitlines() if " | " in line and not line.startswith("error: ")), None)
+    if hit and hit.startswith('"'):
+        return json.JSONDecoder().raw_decode(hit)[0]
     return hit and hit.split(" | ")[0]
 
 
@@ -166,7 +170,7 @@ def _result(hit: Hit, chars: int, *, cut: bool) -> Body:
 
 
 def _hit_line(result: Mapping[str, Any]) -> str:
-    line = " | ".join(_one_line(result[key]) for key in ("document_id", "title", "snippet"))
+    line = " | ".join((_id(result["document_id"]), _one_line(result["title"]), _one_line(result["snippet"])))
     return line + _CUT if "truncated" in result else line
 
 
@@ -178,13 +182,18 @@ _CURATE_NOTES = {
 
 
 def _listed(word: str, ids: Sequence[str]) -> str:
-    return f"{word} {len(ids)}" + (f": {', '.join(_one_line(i) for i in ids)}" if ids else "")
+    return f"{word} {len(ids)}" + (f": {', '.join(map(_id, ids))}" if ids else "")
+
+
+def _id(document_id: str) -> str:
+    plain = (
+        document_id.isprintable()
+        and document_id == _one_line(document_id)
+        and not any(mark in f"{document_id} " for mark in (" | ", ", "))
+        and not document_id.startswith(('"', "{", "error: "))
+    )
+    return document_id if plain else json.dumps(document_id)
 
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _encodable(text: str) -> str:
-    """A model can write half of a surrogate pair, which no tokenizer or file takes."""
-    return text.encode("utf-8", "replace").decode("utf-8")

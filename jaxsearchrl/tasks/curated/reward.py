@@ -78,12 +78,13 @@ def score(
     else:
         outcome = "none_relevant" if r == 0 else "complete" if r == 1 else "partial"
         reward = f + sum(corrections.values())
+    final = [fact for fact in facts if fact.is_final_answer]
     parts = {
         "precision": p,
         "recall": r,
         "f1": f_beta(p, r, 1.0),
         "f_beta": f,
-        "final_answer_recall": recall(curated, [fact for fact in facts if fact.is_final_answer]),
+        **({"final_answer_recall": recall(curated, final)} if final else {}),
         "candidate_recall": candidate_recall,
         "curated_count": float(count),
         "empty": float(not count),

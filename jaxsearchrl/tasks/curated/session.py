@@ -1,6 +1,7 @@
 """The state of one episode, and what the tools that need no search do to it."""
 
 import json
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,10 +26,18 @@ class Session:
         return Session(set(self.encountered), list(self.curated), set(self.calls_made), replace(self.counters))
 
     def note_call(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Counts a call, its arguments checked, that has been made before."""
+        """Counts a call, its arguments found good, that has been made before."""
         call = json.dumps([name, arguments], sort_keys=True)
         self.counters.duplicate_calls += call in self.calls_made
         self.calls_made.add(call)
+
+    def meant(self, written: str) -> str:
+        """The id that the model means: with a tokenizer that composes characters (NFC) it cannot write all ids."""
+        if written in self.encountered:
+            return written
+        composed = unicodedata.normalize("NFC", written)
+        alike = [i for i in self.encountered if unicodedata.normalize("NFC", i) == composed]
+        return alike[0] if len(alike) == 1 else written
 
     def search_state(self, shown: Sequence[str]) -> Body:
         """The numbers that a search's answer reports once it has shown `shown`."""
@@ -39,6 +48,7 @@ class Session:
 
     def curate(self, ids: Sequence[str], maximum: int) -> Reply:
         """Adds distinct `ids`, as far as a search has shown them and the set has room."""
+        ids = self._all_meant(ids)
         refused = [i for i in ids if i not in self.encountered]
         already = [i for i in ids if i in self.curated]
         new = [i for i in ids if i in self.encountered and i not in self.curated]
@@ -60,6 +70,7 @@ class Session:
 
     def drop(self, ids: Sequence[str]) -> Reply:
         """Takes `ids` out of the curated set."""
+        ids = self._all_meant(ids)
         removed = [i for i in ids if i in self.curated]
         unknown = [i for i in ids if i not in self.curated]
         self.curated = [i for i in self.curated if i not in removed]
@@ -72,6 +83,9 @@ class Session:
         """Ends the episode."""
         self.counters.stop_reason = "finish"
         return fixed("finished", {"accepted": True, **self._set()})
+
+    def _all_meant(self, written: Sequence[str]) -> list[str]:
+        return list(dict.fromkeys(map(self.meant, written)))
 
     def _set(self) -> Body:
         return {"curated_count": len(self.curated), "curated_ids": list(self.curated)}

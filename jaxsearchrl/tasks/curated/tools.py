@@ -6,8 +6,8 @@ from typing import Any
 
 from jaxsearchrl.config import TaskConfig
 from jaxsearchrl.messages import ToolSpec
-
-MAX_PATTERN_CHARS = 160
+from jaxsearchrl.search.contract import MAX_PATTERN_CHARS
+from jaxsearchrl.text import well_formed
 
 
 class ArgumentsError(ValueError):
@@ -134,7 +134,7 @@ def _read_string(name: str, value: Any, schema: Mapping[str, Any]) -> str:
         raise ArgumentsError(f"{name!r} is empty")
     if len(value) > schema.get("maxLength", len(value)):
         raise ArgumentsError(f"{name!r} has {len(value)} characters, at most {schema['maxLength']} are allowed")
-    return _encodable(value)
+    return well_formed(value)
 
 
 def _read_integer(name: str, value: Any, schema: Mapping[str, Any]) -> int:
@@ -163,12 +163,7 @@ def _read_strings(name: str, value: Any, schema: Mapping[str, Any]) -> list[str]
         raise ArgumentsError(f"{name!r} must be a list of strings, not {_kind(value)}")
     if not values:
         raise ArgumentsError(f"{name!r} is an empty list")
-    return list(dict.fromkeys(map(_encodable, values)))
-
-
-def _encodable(text: str) -> str:
-    """JSON lets a model write half of a surrogate pair, which no search engine takes."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return list(dict.fromkeys(map(well_formed, values)))
 
 
 def _kind(value: Any) -> str:

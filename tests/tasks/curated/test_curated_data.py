@@ -1,5 +1,6 @@
 """Task files: what loads, and what is refused with file, line and key."""
 
+import gzip
 import json
 
 import pytest
@@ -35,7 +36,7 @@ FACT = GOOD["facts"][0]
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ('{"id": "q1", ', "not a JSON object"),
+        ('{"id": "q1", ', "not JSON ("),
         ("[1]", "expected a JSON object, found list"),
         ({"query": "who?", "facts": [FACT]}, 'key "id" is missing; found query, facts'),
         ({**GOOD, "id": 7}, '"id" must be a str, found int'),
@@ -52,6 +53,7 @@ FACT = GOOD["facts"][0]
         ({**GOOD, "split": "x"}, 'unknown key "split"; known keys: answer, facts, id, query'),
         ({**GOOD, "answer": 3}, '"answer" must be a str'),
         (GOOD, 'id "q1" was used before'),
+        ('{"id": "q2", "id": "q3", "query": "who?", "facts": []}', 'the key "id" stands twice'),
     ],
 )
 def test_a_faulty_line_is_refused_by_file_line_and_key(tmp_path, row, words):
@@ -67,9 +69,17 @@ def test_a_file_without_tasks_is_refused(tmp_path):
         load_tasks(write(tmp_path / "t.jsonl", ""))
     with pytest.raises(UserError, match=r"cannot read the tasks of .*absent"):
         load_tasks(tmp_path / "absent.jsonl")
-    (tmp_path / "latin.jsonl").write_bytes(b'{"id": "\xe9"}')
-    with pytest.raises(UserError, match="cannot read the tasks of"):
-        load_tasks(tmp_path / "latin.jsonl")
+
+
+def test_a_file_that_is_not_utf8_or_is_compressed_is_refused_with_the_line_and_the_fix(tmp_path):
+    path = tmp_path / "t.jsonl"
+    line = json.dumps(GOOD).encode() + b"\n"
+    path.write_bytes(line + line.replace(b"who?", b"\xe9"))
+    with pytest.raises(UserError, match=r"t\.jsonl:2: not UTF-8 text .*save the file as UTF-8"):
+        load_tasks(path)
+    path.write_bytes(gzip.compress(line))
+    with pytest.raises(UserError, match=r"t\.jsonl:1: .*gzip; unpack it"):
+        load_tasks(path)
 
 
 class Has:
@@ -87,12 +97,14 @@ class Has:
 
 def test_gold_that_the_corpus_lacks_is_counted_and_named():
     tasks = [Task("q1", "?", (Fact("f", ("a", "b")),)), Task("q2", "?", (Fact("g", ("c",)), Fact("h", ("a", "d"))))]
-    check_gold(tasks, Has("a", "b", "c", "d"))
-    with pytest.raises(UserError, match=r"lacks 2 gold chunk ids: b \(task q1\), c \(task q2\); "):
-        check_gold(tasks, Has("a", "d"))
+    check_gold(tasks, Has("a", "b", "c", "d"), "t.jsonl")
+    with pytest.raises(
+        UserError, match=r"^t\.jsonl: the corpus lacks 2 gold chunk ids: b \(task q1\), c \(task q2\); "
+    ):
+        check_gold(tasks, Has("a", "d"), "t.jsonl")
 
 
 def test_many_missing_ids_are_counted_in_full_but_named_in_part():
     tasks = [Task("q", "?", (Fact("f", tuple(f"c{i}" for i in range(25))),))]
     with pytest.raises(UserError, match=r"lacks 25 .*c9 \(task q\) and 15 more"):
-        check_gold(tasks, Has())
+        check_gold(tasks, Has(), "t.jsonl")

@@ -5,8 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from jaxsearchrl.config import TaskConfig
 from jaxsearchrl.errors import InfrastructureError
 from jaxsearchrl.messages import AssistantTurn, MalformedCall, ToolCall
+from jaxsearchrl.search.index import open_or_build
+from jaxsearchrl.tasks.curated.environment import CuratedEnvironment
+from jaxsearchrl.tasks.curated.replies import top_hit
 
 CUT = MalformedCall('{"name": "finish", "argu', "The call is not complete JSON.")
 
@@ -120,6 +124,63 @@ def test_compact_results_are_short_lines(make_environment):
     ]
 
 
+@pytest.fixture
+def environment_of_ids(tmp_path, task):
+    """An environment whose corpus has documents of these ids; document n is found by the word `word{n}`."""
+
+    def make(*ids):
+        path = tmp_path / "corpus.jsonl"
+        rows = [{"id": i, "title": "T", "text": f"word{n} all"} for n, i in enumerate(ids)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        index = open_or_build(path)
+        environment = CuratedEnvironment(task, index, index, TaskConfig(compact_results=True), lambda text: 1)
+        environment.reset()
+        return environment
+
+    return make
+
+
+PLAIN_IDS = ["7ab", "with space", "a/b|c,d", "é", "漢 字", 'say "x"', "error", "turn 1 of 40"]
+ODD_IDS = ["a  b", " a", "b ", "tab\tid", "n\nl", "x | y", "x |", "a, b", "a,", '"q"', '"', "{3F25-04E0}", "error: 5"]
+ODD_IDS += ["\u2028", "\x04", "\x85", "\u00a0x", "z\u200bero"]
+
+
+@pytest.mark.parametrize("document_id", [*PLAIN_IDS, *ODD_IDS])
+def test_an_id_can_be_curated_as_a_short_result_shows_it(environment_of_ids, document_id):
+    environment = environment_of_ids(document_id)
+    (first, second), _ = environment.step(say(search("word0"), search("word0", k=1)))
+    assert first.content.splitlines() == ["turn 1 of 40", second.content]
+    assert top_hit(first.content) == top_hit(second.content) == document_id
+    shown = second.content.removesuffix(" | T | word0 all")
+    assert (shown == document_id) == (document_id in PLAIN_IDS)
+    # what the model writes: the id between quotation marks, or the string as it stands
+    written = shown if shown.startswith('"') else json.dumps(shown)
+    [message], _ = environment.step(say(ToolCall("curate", json.loads(f'{{"document_ids": [{written}]}}'))))
+    assert message.content.endswith(f"curated 1: {shown}")
+    assert environment.last_step()["curated"] == [document_id]
+
+
+def test_an_id_that_a_tokenizer_composed_is_found(environment_of_ids):
+    """Qwen's tokenizer writes NFC: the model cannot say "e", "combining acute" otherwise than as one letter."""
+    decomposed, composed = "cafe\u0301", "caf\u00e9"
+    environment = environment_of_ids(decomposed)
+    environment.step(say(curate(composed)))
+    assert environment.last_step()["calls"][0]["outcome"] == "refused"  # not shown yet
+    environment.step(say(search("word0"), read(composed), curate(composed, decomposed)))
+    assert [call["outcome"] for call in environment.last_step()["calls"]] == ["found", "read", "curated"]
+    assert environment.last_step()["curated"] == [decomposed]
+    environment.step(say(ToolCall("drop_curated", {"document_ids": [composed]})))
+    assert environment.last_step()["curated"] == []
+
+
+def test_an_id_that_was_shown_is_meant_as_it_is_written(environment_of_ids):
+    environment = environment_of_ids("cafe\u0301", "caf\u00e9", "o\u0323\u0302", "\u1ecd\u0302")
+    environment.step(say(search("all"), curate("caf\u00e9")))
+    assert environment.last_step()["curated"] == ["caf\u00e9"]
+    environment.step(say(curate("\u1ed9")))  # two that were shown could be meant
+    assert environment.last_step()["calls"][0]["outcome"] == "refused"
+
+
 FOUND = say(search("phobos deimos", k=1), search("owl head degrees", k=1))
 
 
@@ -181,7 +242,7 @@ def test_misbehaviour_has_an_exact_price(make_environment, turns, options, rewar
     environment = make_environment(**options)
     for turn in turns:
         messages, done = environment.step(turn)
-        assert len(messages) == len(turn.calls) or not turn.calls
+        assert len(messages) == min(len(turn.calls), 9) or not turn.calls
     result = environment.score()
     assert (result.reward, result.outcome) == (pytest.approx(reward), outcome)
     assert (environment.stop_reason, done) == (reason, bool(reason))
@@ -321,10 +382,29 @@ def test_tool_calls_beyond_the_limit_are_not_executed(make_environment):
     assert (environment.stop_reason, environment.score().parts["tool_calls"]) == ("tool_calls", 2)
 
 
+def test_calls_that_are_too_many_for_a_turn_share_one_refusal(make_environment):
+    environment = make_environment()
+    messages, done = environment.step(say(*[search("mars")] * 8, CUT, curate("mars"), CUT, FINISH))
+    assert (len(messages), done) == (9, False)
+    assert json.loads(messages[-1].content) == {
+        "error": "not_executed",
+        "message": "Not executed, nor any call after it: a turn has at most 8.",
+    }
+    outcomes = [record["outcome"].split(":")[0] for record in environment.last_step()["calls"]]
+    assert outcomes == ["found"] * 8 + ["not_executed"] * 4
+    assert environment.last_step()["curated"] == []
+    parts = environment.score().parts
+    assert (parts["tool_calls"], parts["malformed_calls"]) == (8, 2)
+    assert len(environment.step(say(*[FINISH] * 8))[0]) == 8
+
+
 def test_repeated_calls_are_counted(make_environment):
     environment = make_environment()
     environment.step(say(search("mars"), search("mars", k=None), search("mars", k=3)))
     environment.step(say(search("mars", k="3"), ToolCall("grep_corpus", {"pattern": "mars"})))
+    assert environment.score().parts["duplicate_calls"] == 2
+    # faulty ones are mistakes of another kind
+    environment.step(say(search("?!"), search("?!"), *[ToolCall("grep_corpus", {"pattern": "("})] * 2, CUT, CUT))
     assert environment.score().parts["duplicate_calls"] == 2
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from jaxsearchrl.config import MAX_CALLS_PER_TURN
 from jaxsearchrl.messages import AssistantTurn, MalformedCall, ToolCall
 from jaxsearchrl.search.contract import Document, Hit
 from jaxsearchrl.tasks.curated import replies
@@ -132,7 +133,7 @@ CALLS = st.sampled_from(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(
-    turns=st.lists(st.lists(CALLS, max_size=5), min_size=1, max_size=4),
+    turns=st.lists(st.lists(CALLS, max_size=12), min_size=1, max_size=4),
     budget=st.integers(1, 500),
     compact=st.booleans(),
 )
@@ -141,7 +142,7 @@ def test_no_observation_exceeds_its_budget(make_environment, count_tokens, turns
     seen = set()
     for calls in turns:
         messages, _ = environment.step(turn(*calls))
-        assert len(messages) == max(1, len(calls))
+        assert len(messages) == max(1, min(len(calls), MAX_CALLS_PER_TURN + 1))
         assert sum(count_tokens(message.content) for message in messages) <= budget
         step = environment.last_step()
         for hit in step["encountered"]:

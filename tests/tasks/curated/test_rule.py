@@ -52,12 +52,19 @@ def test_the_rule_finishes_when_it_finds_nothing(make_environment, task):
     assert environment.score().outcome == "empty"
 
 
+def test_the_rule_makes_no_more_calls_than_a_turn_may_have(make_environment, task):
+    environment = make_environment(replace(task, query="mars\n" * 20))
+    searches, _ = (turn.calls for turn, _ in play(RuleAgent(), environment))
+    assert len(searches) == 8
+
+
 @pytest.mark.parametrize(
     ("text", "top"),
     [
         ("turn 1 of 4\n7ab | Title | a | b\n8cd | x | y\n2 of 9 shown", "7ab"),
         ("turn 1 of 4\nnothing found", None),
         ("error: There is no tool 'a | b'. The tools are: finish.", None),
+        ('turn 1 of 4\n"a | b" | Title | x', "a | b"),
         ('{"results": [{"document_id": "a | b"}]}', "a | b"),
         ('{"results": []}', None),
         ('{"error": "no_room"}', None),

@@ -76,23 +76,23 @@ def apply_update(
 ) -> tuple[PyTree, optax.OptState, dict[str, jax.Array]]:
     """One update; jitted by the caller, with lora and opt_state donated.
 
-    grads: the step's whole gradient, a tree like lora. Where its norm is zero (no signal) or not finite, or a new
-    weight would not be finite, weights, moments and count stay as they are. Statistics, all [] float32: grad_norm (in
-    units of gradient · loss_constant), learning_rate, updated (1 or 0).
+    grads: the step's whole gradient, a tree like lora. Where its norm is zero (no signal) or not finite, weights,
+    moments and count stay as they are. Statistics, all [] float32: grad_norm (in units of gradient · loss_constant),
+    learning_rate, updated (1 or 0).
     """
     grads = jax.tree.map(lambda g: g.astype(jnp.float32) * optimizer.gradient_scale, grads)
     grad_norm = optax.global_norm(grads)
-    signal = jnp.isfinite(grad_norm) & (grad_norm > 0)
+    updated = jnp.isfinite(grad_norm) & (grad_norm > 0)
     learning_rate = optimizer.learning_rate(optax.tree_utils.tree_get(opt_state, "count"))
     steps, new_state = optimizer.direction.update(grads, opt_state, lora)
     new_lora = jax.tree.map(lambda weight, step: weight - learning_rate * step, lora, steps)
-    old = lora, opt_state
-    new = _where(signal, (new_lora, new_state), old)
-    new = jax.lax.optimization_barrier(new)  # so that looking at the weights cannot change how they are computed
-    finite = jnp.stack([jnp.isfinite(weight).all() for weight in jax.tree.leaves(new[0])]).all()
-    updated = (signal & finite).astype(jnp.float32)
-    return *_where(finite, new, old), {"grad_norm": grad_norm, "learning_rate": learning_rate, "updated": updated}
 
+    def keep_old_unless_updated(new: jax.Array, old: jax.Array) -> jax.Array:
+        return jnp.where(updated, new, old)
 
-def _where(condition: jax.Array, one: PyTree, other: PyTree) -> PyTree:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
+    stats = {"grad_norm": grad_norm, "learning_rate": learning_rate, "updated": updated.astype(jnp.float32)}
+    return (
+        jax.tree.map(keep_old_unless_updated, new_lora, lora),
+        jax.tree.map(keep_old_unless_updated, new_state, opt_state),
+        stats,
+    )

@@ -85,17 +85,17 @@ def load_experiment(config: Config, progress: Progress) -> Experiment:
                 f"sampling.capacity = {config.sampling.capacity}: "
                 f"the model's context has {arch.max_positions} positions"
             )
+        tokenizer = load_tokenizer(config.model.tokenizer or config.model.path)
+        chat = ChatML(tokenizer, terse_tools=config.task.compact_results)
+        if chat.vocab_size > arch.vocab_size:
+            raise ConfigError(
+                f"the tokenizer of {config.model.tokenizer or config.model.path} has ids up to {chat.vocab_size - 1}, "
+                f"but the model's embedding ends at {arch.vocab_size - 1}: give the model's own (model.tokenizer)"
+            )
         model = build_model(arch, config.lora, jnp.dtype(config.model.weights_dtype))
         expected = {spec.hf_name: spec.shape for spec in model.specs.values()}
         check_names(checkpoint, expected, config.model.path)
         base = load_base(model, checkpoint)
-    tokenizer = load_tokenizer(config.model.tokenizer or config.model.path)
-    chat = ChatML(tokenizer, terse_tools=config.task.compact_results)
-    if chat.vocab_size > arch.vocab_size:
-        raise ConfigError(
-            f"the tokenizer of {config.model.tokenizer or config.model.path} has ids up to {chat.vocab_size - 1}, but "
-            f"the model's embedding ends at {arch.vocab_size - 1}: give the model's own tokenizer (model.tokenizer)"
-        )
     experiment = Experiment(
         config=config,
         model=model,

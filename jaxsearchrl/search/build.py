@@ -25,7 +25,7 @@ from jaxsearchrl.search import words
 from jaxsearchrl.search.corpus_files import read_corpus
 from jaxsearchrl.search.store import DocumentStore, write_store
 
-FORMAT = 1
+FORMAT = 2
 _HEAP_BYTES = 128_000_000
 
 

@@ -44,7 +44,7 @@ class LocalIndex:
         try:
             self._store = DocumentStore(folder)
             self._searcher, self._schema = _open_terms(folder / "tantivy")
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, ValueError) as error:
             raise UserError(f"{folder} cannot be opened ({error}); delete the folder to rebuild it") from error
         self.size = len(self._store)
         self._analyser = words.analyser()

@@ -2,8 +2,11 @@
 
     documents.bin   title, newline, text, newline of every document in corpus order (UTF-8)
     ids.bin         the ids in corpus order
-    table.npy       uint64 [3, N + 1]: where documents start, where ids start, the bytes of each title
-    id_table.npy    uint64 [2, N]: hashes of the ids in rising order, and the ordinal that each belongs to
+    table.bin       uint64 [3, N + 1]: where documents start, where ids start, the bytes of each title
+    id_table.bin    uint64 [2, N]: hashes of the ids in rising order, and the ordinal that each belongs to
+
+The tables are bare little-endian numbers and not .npy: NumPy reads the header of those as Python source, which CPython
+3.11 cannot do in two threads at once (python/cpython#106905), and threads do open one index at once.
 
 An ordinal is a document's place in the corpus, from 0.
 """
@@ -41,10 +44,10 @@ def write_store(folder: Path, corpus: Path, rows: Iterable[tuple[int, Document]]
         title_bytes.append(0)
     if not lines:
         raise UserError(f"{corpus}: the corpus has no documents")
-    np.save(folder / "table.npy", np.array([starts, id_starts, title_bytes], np.uint64))
+    np.array([starts, id_starts, title_bytes], "<u8").tofile(folder / "table.bin")
     values = np.array(hashes, np.uint64)
     order = np.argsort(values, kind="stable")
-    np.save(folder / "id_table.npy", np.stack([values[order], order.astype(np.uint64)]))
+    np.array([values[order], order], "<u8").tofile(folder / "id_table.bin")
     store = DocumentStore(folder)
     for place in np.flatnonzero(np.diff(values[order]) == 0):
         first, again = (int(order[place]), int(order[place + 1]))
@@ -59,12 +62,14 @@ def write_store(folder: Path, corpus: Path, rows: Iterable[tuple[int, Document]]
 class DocumentStore:
     """The documents of a folder that `write_store` filled. Immutable, so any number of threads may read.
 
-    Raises OSError, EOFError or ValueError for files that are missing or not whole.
+    Raises OSError or ValueError for files that are missing or not whole.
     """
 
     def __init__(self, folder: Path):
-        self._starts, self._id_starts, self._title_bytes = np.asarray(np.load(folder / "table.npy", mmap_mode="r"))
-        self._hashes, self._ordinals = np.asarray(np.load(folder / "id_table.npy", mmap_mode="r"))
+        self._starts, self._id_starts, self._title_bytes = _numbers(folder / "table.bin", 3)
+        self._hashes, self._ordinals = _numbers(folder / "id_table.bin", 2)
+        if len(self._starts) != len(self) + 1:
+            raise ValueError(f"table.bin has {len(self._starts) - 1} documents and id_table.bin {len(self)}")
         self._documents = _map(folder / "documents.bin", int(self._starts[-1]))
         self._ids = _map(folder / "ids.bin", int(self._id_starts[-1]))
 
@@ -110,6 +115,10 @@ class DocumentStore:
 def _hash(document_id: str) -> int:
     # "replace": an id that a model made up may hold a lone surrogate; it must be unknown, not an error.
     return int.from_bytes(blake2b(document_id.encode("utf-8", "replace"), digest_size=8).digest(), "big")
+
+
+def _numbers(path: Path, rows: int) -> np.ndarray:
+    return np.asarray(np.memmap(path, "<u8", "r")).reshape(rows, -1)
 
 
 def _map(path: Path, size: int) -> mmap.mmap:

@@ -1,3 +1,4 @@
+import ast
 import json
 import os
 import signal
@@ -86,7 +87,7 @@ def test_a_damaged_index_is_refused_with_the_fix(make_corpus):
     path = make_corpus(_ROWS)
     open_or_build(path)
     folder = path.with_name("corpus.jsonl.index")
-    (folder / "table.npy").write_bytes(b"")
+    (folder / "table.bin").write_bytes(b"")
     with pytest.raises(UserError, match="delete the folder to rebuild"):
         open_or_build(path)
     (folder / "manifest.json").write_text("{")
@@ -101,6 +102,16 @@ def test_a_partly_copied_index_is_refused_with_the_fix(make_corpus, name):
     file = path.with_name("corpus.jsonl.index") / name
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(UserError, match=rf"{name} has \d+ bytes instead of \d+\); delete the folder to rebuild"):
+        open_or_build(path)
+
+
+@pytest.mark.parametrize(("name", "missing"), [("table.bin", 1), ("table.bin", 24), ("id_table.bin", 16)])
+def test_a_table_that_is_not_whole_is_refused_with_the_fix(make_corpus, name, missing):
+    path = make_corpus(_ROWS)
+    open_or_build(path)
+    file = path.with_name("corpus.jsonl.index") / name
+    file.write_bytes(file.read_bytes()[:-missing])
+    with pytest.raises(UserError, match="delete the folder to rebuild"):
         open_or_build(path)
 
 
@@ -181,6 +192,17 @@ def test_threads_that_build_at_once_build_once_and_all_search(make_corpus, monke
         found = list(pool.map(lambda _: open_or_build(path).search("owl", 1)[0].document.id, range(4)))
     assert found == ["a"] * 4
     assert len(fills) == 1
+
+
+def test_opening_an_index_parses_no_python(make_corpus, monkeypatch):
+    path = make_corpus(_ROWS)
+    open_or_build(path)
+
+    def not_in_two_threads(*_, **__):  # python/cpython#106905
+        raise SystemError("AST constructor recursion depth mismatch")
+
+    monkeypatch.setattr(ast, "literal_eval", not_in_two_threads)
+    assert len(open_or_build(path).search("owl", 5)) == 1
 
 
 def test_processes_that_build_at_once_all_search(tmp_path):

@@ -26,7 +26,7 @@ def run_learner(size: str, work: Learn) -> dict[str, float]:
     """The first step compiles; the second, of full rows, is measured; a third of shorter rows must compile nothing."""
     model, base, lora = random_model(size)
     vocab_size = model.arch.vocab_size
-    learner = Learner(model, base, policy_loss, vocab_size=vocab_size, temperature=1.0)
+    learner = Learner(model, base, policy_loss(LearningConfig()), vocab_size=vocab_size, temperature=1.0)
     optimizer = make_optimizer(LearningConfig(), total_steps=10)
     update = make_update(optimizer)
     opt_state = optimizer.init(lora)
@@ -65,6 +65,7 @@ def _rows(vocab_size: int, rows: int, tokens: int) -> list[TrainRow]:
             uid=uid,
             tokens=rng.integers(0, vocab_size, tokens, np.int32),
             action_mask=mask,
+            sampled=mask,
             sample_logprobs=np.where(mask, -np.log(vocab_size), 0.0).astype(np.float32),
             advantage=1.0 if uid % 2 else -1.0,
         )

@@ -3,13 +3,21 @@
 Put the files below under data/, or name others: --config.task.corpus=... Try the settings first with --dry_run.
 """
 
-from jaxsearchrl.config import Config, EvalConfig, LearningConfig, ModelConfig, SamplingConfig, TaskConfig, TrainConfig
+from jaxsearchrl.config import (
+    Config,
+    CuratedConfig,
+    EvalConfig,
+    LearningConfig,
+    ModelConfig,
+    SamplingConfig,
+    TrainConfig,
+)
 
 
 def get_config() -> Config:
     return Config(
         model=ModelConfig(path="data/model", weights_dtype="bfloat16"),  # a Hugging Face folder
-        task=TaskConfig(
+        task=CuratedConfig(
             corpus="data/corpus.jsonl",
             train_tasks="data/train_tasks.jsonl",
             eval_tasks="data/eval_tasks.jsonl",

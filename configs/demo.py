@@ -6,14 +6,15 @@ at the gold. Then RL. Everything is sized for two cores: short prompts, short re
 """
 
 from jaxsearchrl.config import (
+    ChatConfig,
     CheckpointConfig,
     Config,
+    CuratedConfig,
     EvalConfig,
     LearningConfig,
     LoraConfig,
     ModelConfig,
     SamplingConfig,
-    TaskConfig,
     TrainConfig,
     WarmStartConfig,
 )
@@ -25,7 +26,7 @@ def get_config() -> Config:
         name="demo",
         model=ModelConfig(path="demo"),
         lora=LoraConfig(rank=16, alpha=32.0),
-        task=TaskConfig(
+        task=CuratedConfig(
             corpus="demo",
             train_tasks="demo",
             eval_tasks="demo",
@@ -38,13 +39,14 @@ def get_config() -> Config:
             unfinished_penalty=0.1,
             format_penalty=0.1,
         ),
+        chat=ChatConfig(terse_tools=True),
         # An observation is one or two chunks: on a CPU a call of more would mostly compute padding.
         sampling=SamplingConfig(
             slots=16, capacity=768, max_turn_tokens=160, extend_chunks=1, decode_steps=8, read_block=64
         ),
         learning=LearningConfig(learning_rate=2e-4, loss_constant=768.0, pack_rows=1, pack_tokens=1536),
         train=TrainConfig(steps=2, groups_per_step=2, group_size=8),
-        eval=EvalConfig(every=2, tasks=8, tries=2, greedy=False),
+        eval=EvalConfig(every=2, tasks=6, tries=2, greedy=False),
         warm_start=WarmStartConfig(trajectories=36, rows_per_step=3, learning_rate=2e-3),
         checkpoint=CheckpointConfig(every=2),
     )

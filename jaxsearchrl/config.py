@@ -32,8 +32,8 @@ class LoraConfig:
 
 
 @dataclass(frozen=True)
-class TaskConfig:
-    """The curated-set task (docs/formats.md). Files are JSONL; "demo" as a path means the demo's own."""
+class CuratedConfig:
+    """The curated-set task (docs/tasks.md). Files are JSONL; "demo" as a path means the demo's own."""
 
     name: Literal["curated"] = "curated"
     corpus: str = ""
@@ -58,14 +58,72 @@ class TaskConfig:
     document_cost: float = 0.0  # subtracted per curated document
     no_call: Literal["remind", "end"] = "remind"
     malformed_call: Literal["observe", "end"] = "observe"
-    compact_results: bool = False  # short results (id, title, snippet lines) instead of the published JSON
+    compact_results: bool = (
+        False  # short results (id, title, snippet lines) instead of the published JSON, and a short prompt
+    )
+
+
+@dataclass(frozen=True)
+class SearchR1Config:
+    """Search-R1 by tags: think, search, information and answer in one assistant message (docs/tasks.md)."""
+
+    name: Literal["search_r1"] = "search_r1"
+    corpus: str = ""
+    train_tasks: str = ""
+    eval_tasks: str = ""
+    index_dir: str = ""  # empty: beside the corpus
+    prompt_file: str = ""  # empty: the package's own
+    play: Literal["agent", "direct", "rag"] = "agent"  # direct: no search; rag: the hits of the raw question, one turn
+    max_turns: int = 4  # turns that may search
+    final_turn: bool = True  # one more, without search, for an episode that has not answered
+    search_k: int = 3
+    max_observation_tokens: int = 500  # of the documents that one search shows
+    match: Literal["exact", "cover"] = "exact"
+    format_reward: Literal["added", "structured"] = "added"  # structured: Search-R1 v0.3's table (docs/maths.md)
+    format_weight: float = 0.0  # added to the reward when every turn has the form
+    format_steps: int = 0  # steps over which that falls to 0; 0: it stays
+
+
+@dataclass(frozen=True)
+class SearchToolsConfig:
+    """Search-R1 by tool calls: one `search` tool and a final line "Answer: ..." (docs/tasks.md)."""
+
+    name: Literal["search_tools"] = "search_tools"
+    corpus: str = ""
+    train_tasks: str = ""
+    eval_tasks: str = ""
+    index_dir: str = ""  # empty: beside the corpus
+    prompt_file: str = ""  # empty: the package's own
+    play: Literal["agent", "direct", "rag"] = "agent"  # direct: no search; rag: the hits of the raw question, one turn
+    max_searches: int = 4
+    max_turns: int = 6
+    search_k: int = 3
+    document_chars: int = 1200  # of a document's text in an observation
+    max_observation_tokens: int = 1024
+    invalid_reward: float = -0.1  # of an episode without exactly one answer line
+
+
+@dataclass(frozen=True)
+class GSM8KConfig:
+    """Sums in words, answered in one turn without tools (docs/tasks.md)."""
+
+    name: Literal["gsm8k"] = "gsm8k"
+    train_tasks: str = ""
+    eval_tasks: str = ""
+    prompt_file: str = ""  # empty: the package's own
+    format_weight: float = 0.0  # added to the reward when the answer stands in its tags
+    format_steps: int = 0  # steps over which that falls to 0; 0: it stays
+
+
+TaskConfig = CuratedConfig | SearchR1Config | SearchToolsConfig | GSM8KConfig
 
 
 @dataclass(frozen=True)
 class ChatConfig:
     """The wire format between messages and tokens."""
 
-    format: Literal["chatml"] = "chatml"
+    format: Literal["chatml", "search_r1"] = "chatml"
+    terse_tools: bool = False  # tools as one short line each instead of JSON schemas, for small contexts
 
 
 @dataclass(frozen=True)
@@ -86,9 +144,19 @@ class SamplingConfig:
 
 @dataclass(frozen=True)
 class LearningConfig:
-    """The learner. Losses are sums over action tokens divided by N (trajectories of the step) times `loss_constant`."""
+    """The learner. Losses are sums over action tokens divided by N (trajectories of the step) times `loss_constant`.
 
-    loss: Literal["importance_sampling"] = "importance_sampling"
+    docs/maths.md has the losses. In the first update on a batch all of them have the same gradient.
+    """
+
+    loss: Literal["importance_sampling", "truncated", "ppo", "cispo"] = "importance_sampling"
+    ratio_cap: float = 2.0  # truncated: the largest ratio
+    clip_low: float = 0.2  # ppo, cispo: ratios count from 1 - clip_low …
+    clip_high: float = 0.2  # … to 1 + clip_high
+    kl_weight: float = 0.0  # of the k3 estimate of KL(policy, adapter at the start of RL)
+    divide_by_deviation: bool = False  # GRPO's advantages instead of Dr. GRPO's
+    updates_per_step: int = 1  # the step's groups are shared out among so many updates
+    train_observations: bool = False  # the ablation: what the environment wrote is trained on as well
     loss_constant: float = 1024.0  # C of Dr. GRPO: the token budget of an episode
     learning_rate: float = 1e-4
     schedule: Literal["constant", "linear", "cosine"] = "constant"
@@ -163,7 +231,7 @@ class Config:
     name: str = ""
     model: ModelConfig = field(default_factory=ModelConfig)
     lora: LoraConfig = field(default_factory=LoraConfig)
-    task: TaskConfig = field(default_factory=TaskConfig)
+    task: TaskConfig = field(default_factory=CuratedConfig)
     chat: ChatConfig = field(default_factory=ChatConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     learning: LearningConfig = field(default_factory=LearningConfig)

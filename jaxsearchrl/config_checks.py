@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxsearchrl.config import WRAPPING_TOKENS, Config
+from jaxsearchrl.config import WRAPPING_TOKENS, Config, CuratedConfig, GSM8KConfig, SearchR1Config, TrainConfig
 from jaxsearchrl.config_tree import diff, leaf_types, leaf_values, type_errors
 from jaxsearchrl.errors import ConfigError
 
@@ -33,12 +33,13 @@ _LIMITS: tuple[tuple[str, Callable[[Number], bool], str], ...] = (
         "sampling.max_turn_tokens sampling.extend_chunks sampling.chunk_tokens sampling.decode_steps "
         "sampling.read_block sampling.tool_threads learning.pack_rows learning.pack_tokens train.steps train.epochs "
         "train.groups_per_step eval.tasks eval.tries warm_start.epochs warm_start.rows_per_step "
-        "checkpoint.every checkpoint.keep_last",
+        "checkpoint.every checkpoint.keep_last task.search_k task.max_searches task.document_chars "
+        "learning.updates_per_step",
     ),
     (
         "above 0",
         lambda x: x > 0,
-        "lora.alpha learning.loss_constant learning.eps warm_start.learning_rate",
+        "lora.alpha learning.loss_constant learning.eps learning.clip_high warm_start.learning_rate",
     ),
     ("at least 0.001", lambda x: x >= 0.001, "sampling.temperature"),
     ("0 (greedy) or at least 0.001", lambda x: x == 0 or x >= 0.001, "eval.temperature"),
@@ -46,17 +47,19 @@ _LIMITS: tuple[tuple[str, Callable[[Number], bool], str], ...] = (
         "0 or above",
         lambda x: x >= 0,
         "learning.learning_rate learning.warmup_steps learning.weight_decay learning.max_grad_norm eval.every "
-        "warm_start.trajectories checkpoint.keep_best",
+        "warm_start.trajectories checkpoint.keep_best task.format_steps learning.kl_weight",
     ),
     (
         "0 or above (it is subtracted from the reward)",
         lambda x: x >= 0,
         "task.format_penalty task.invalid_curation_penalty task.unfinished_penalty task.document_cost",
     ),
-    ("0 or above (it is added to the reward)", lambda x: x >= 0, "task.discovery_bonus"),
+    ("0 or above (it is added to the reward)", lambda x: x >= 0, "task.discovery_bonus task.format_weight"),
     ("above 0 and at most 1000 (there the score is recall alone)", lambda x: 0 < x <= 1000, "task.beta"),
-    ("between -1 and 0 (it is the reward itself)", lambda x: -1 <= x <= 0, "task.empty_penalty"),
+    ("between -1 and 0 (it is the reward itself)", lambda x: -1 <= x <= 0, "task.empty_penalty task.invalid_reward"),
     ("at least 0 and below 1", lambda x: 0 <= x < 1, "learning.b1 learning.b2"),
+    ("above 0 and below 1 (ratios below 1 minus it do not count)", lambda x: 0 < x < 1, "learning.clip_low"),
+    ("at least 1 (it is a ratio)", lambda x: x >= 1, "learning.ratio_cap"),
     ("between 0 and 1", lambda x: 0 <= x <= 1, "train.max_infrastructure_share"),
     ("between 0 and 2147483647", lambda x: 0 <= x < 2**31, "train.seed"),
 )
@@ -77,6 +80,19 @@ def validate(config: Config, *, check_files: bool = True, required: Sequence[str
     if errors:
         count = "1 fault" if len(errors) == 1 else f"{len(errors)} faults"
         raise ConfigError("\n  ".join([f"the configuration has {count}:", *errors]))
+
+
+def total_steps(train: TrainConfig, tasks: int) -> int:
+    """Steps until `train.steps`, or until `train.epochs` passes over so many tasks if that is sooner.
+
+    Raises ConfigError for fewer tasks than a step needs.
+    """
+    if tasks < train.groups_per_step:
+        raise ConfigError(
+            f"task.train_tasks has {tasks} tasks, fewer than train.groups_per_step = {train.groups_per_step}; "
+            "lower that, or write more tasks"
+        )
+    return min(train.steps, train.epochs * tasks // train.groups_per_step)
 
 
 def check_resume(old: Config, new: Config, where: str, *, trains: bool = True) -> None:
@@ -102,9 +118,9 @@ def check_resume(old: Config, new: Config, where: str, *, trains: bool = True) -
 
 
 def _limits(config: Config) -> Iterator[str]:
-    values, types = leaf_values(config), leaf_types(Config)
+    values, types = leaf_values(config), leaf_types(config)
     for wanted, holds, keys in _LIMITS:
-        for key in keys.split():
+        for key in filter(values.__contains__, keys.split()):  # a task has the keys of its family only
             value = values[key]
             single = _float32(value) if types[key] is float else value
             if not holds(value):
@@ -121,20 +137,10 @@ def _float32(value: Number) -> float:
 
 
 def _combinations(config: Config) -> Iterator[str]:
-    task, sampling, learning, train = config.task, config.sampling, config.learning, config.train
+    sampling, learning, train = config.sampling, config.learning, config.train
     if any(sign in config.name for sign in "/\\\0") or config.name in (".", ".."):
         yield f"name = {config.name!r}: it names the run folder, so it must be no path"
-    if task.search_default_k > task.search_max_k:
-        yield (
-            f"task.search_default_k = {task.search_default_k}: must not exceed task.search_max_k = {task.search_max_k}"
-        )
-    turn = sampling.max_turn_tokens + task.max_observation_tokens + WRAPPING_TOKENS
-    if sampling.capacity <= turn:
-        yield (
-            f"sampling.capacity = {sampling.capacity}: one turn and its observation alone may take {turn} tokens "
-            f"(sampling.max_turn_tokens = {sampling.max_turn_tokens} + task.max_observation_tokens = "
-            f"{task.max_observation_tokens} + {WRAPPING_TOKENS} around the answers); raise it, or lower these"
-        )
+    yield from _task(config)
     if sampling.read_block > 0 and sampling.capacity % sampling.read_block:
         yield (
             f"sampling.capacity = {sampling.capacity}: must be a multiple of "
@@ -145,8 +151,16 @@ def _combinations(config: Config) -> Iterator[str]:
             f"learning.pack_tokens = {learning.pack_tokens}: an episode of sampling.capacity = {sampling.capacity} "
             "tokens must fit a packed row; raise it to at least that, or lower the capacity"
         )
-    if learning.warmup_steps >= train.steps > 0:
-        yield f"learning.warmup_steps = {learning.warmup_steps}: must be below train.steps = {train.steps}"
+    if learning.warmup_steps >= train.steps * learning.updates_per_step > 0:
+        yield (
+            f"learning.warmup_steps = {learning.warmup_steps}: must be below the number of updates, "
+            f"train.steps = {train.steps} times learning.updates_per_step = {learning.updates_per_step}"
+        )
+    if learning.updates_per_step > train.groups_per_step > 0:
+        yield (
+            f"learning.updates_per_step = {learning.updates_per_step}: each update needs a group, but "
+            f"train.groups_per_step = {train.groups_per_step}"
+        )
     if config.eval.temperature == 0 and config.eval.tries > 1:
         yield (
             f"eval.tries = {config.eval.tries}: at eval.temperature = 0 all tries are the same; "
@@ -162,12 +176,43 @@ def _combinations(config: Config) -> Iterator[str]:
             "warm_start.trajectories = 0: nothing of warm_start.records would be imitated; "
             "set how many trajectories, or empty warm_start.records"
         )
+    yield from _lora_modules(config.lora.modules)
+
+
+def _task(config: Config) -> Iterator[str]:
+    task, sampling = config.task, config.sampling
     if task.train_tasks not in ("", "demo") and _same_file(task.train_tasks, task.eval_tasks):
         yield (
             f"task.eval_tasks = {task.eval_tasks!r}: is the file of task.train_tasks; "
             "evaluate on tasks that are not trained on"
         )
-    yield from _lora_modules(config.lora.modules)
+    if isinstance(task, GSM8KConfig):
+        if sampling.capacity <= sampling.max_turn_tokens:
+            yield (
+                f"sampling.capacity = {sampling.capacity}: leaves no room for the question beside a turn of "
+                f"sampling.max_turn_tokens = {sampling.max_turn_tokens}; raise it, or lower that"
+            )
+    else:
+        turn = sampling.max_turn_tokens + task.max_observation_tokens + WRAPPING_TOKENS
+        if sampling.capacity <= turn:
+            yield (
+                f"sampling.capacity = {sampling.capacity}: one turn and its observation alone may take {turn} tokens "
+                f"(sampling.max_turn_tokens = {sampling.max_turn_tokens} + task.max_observation_tokens = "
+                f"{task.max_observation_tokens} + {WRAPPING_TOKENS} around the answers); raise it, or lower these"
+            )
+    if isinstance(task, CuratedConfig) and task.search_default_k > task.search_max_k:
+        yield (
+            f"task.search_default_k = {task.search_default_k}: must not exceed task.search_max_k = {task.search_max_k}"
+        )
+    if isinstance(task, SearchR1Config) and task.format_reward == "structured" and task.format_weight:
+        yield (
+            f"task.format_weight = {task.format_weight}: task.format_reward = 'structured' has weights of its own; "
+            "set it to 0, or task.format_reward = 'added'"
+        )
+    tags = isinstance(task, SearchR1Config)
+    if tags != (config.chat.format == "search_r1"):
+        wanted = "search_r1" if tags else "chatml"
+        yield f"chat.format = {config.chat.format!r}: task.name = {task.name!r} is played in {wanted!r}"
 
 
 def _lora_modules(modules: Sequence[str]) -> Iterator[str]:
@@ -185,7 +230,7 @@ def _lora_modules(modules: Sequence[str]) -> Iterator[str]:
 
 def _required(config: Config, keys: Sequence[str]) -> Iterator[str]:
     values = leaf_values(config)
-    for key in keys:
+    for key in filter(values.__contains__, keys):
         if not values[key]:
             yield f"{key} is empty: this run needs it; set it in the config file, or --config.{key}=..."
 
@@ -193,7 +238,7 @@ def _required(config: Config, keys: Sequence[str]) -> Iterator[str]:
 def _files(config: Config) -> Iterator[str]:
     values = leaf_values(config)
     for key in ("task.corpus", "task.train_tasks", "task.eval_tasks", "task.prompt_file", "warm_start.records"):
-        if values[key] not in ("", "demo") and not Path(values[key]).is_file():
+        if values.get(key, "") not in ("", "demo") and not Path(values[key]).is_file():
             yield f"{key} = {values[key]!r}: no such file{_looked(values[key])}"
     for key in ("model.path", "model.tokenizer"):
         if values[key] not in ("", "demo") and not Path(values[key]).exists():
@@ -203,8 +248,9 @@ def _files(config: Config) -> Iterator[str]:
         yield f"model.path = {str(model)!r}: a folder without config.json; give a Hugging Face folder or a .gguf file"
     if model.is_file() and model.suffix != ".gguf":
         yield f"model.path = {str(model)!r}: a file must be a .gguf file; else give the Hugging Face folder around it"
-    if Path(config.task.index_dir).is_file():
-        yield f"task.index_dir = {config.task.index_dir!r}: is a file; a folder is wanted"
+    index_dir = values.get("task.index_dir", "")
+    if Path(index_dir).is_file():
+        yield f"task.index_dir = {index_dir!r}: is a file; a folder is wanted"
 
 
 def _looked(path: str) -> str:

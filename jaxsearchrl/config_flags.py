@@ -3,13 +3,14 @@
 import re
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import get_type_hints
 
 from absl import flags
 
 from jaxsearchrl.config import Config
-from jaxsearchrl.config_tree import leaf_types, parse_value, unknown_key, with_values
+from jaxsearchrl.config_tree import leaf_types, parse_value, section_types, unknown_key, with_values
 from jaxsearchrl.errors import ConfigError, UserError
 
 Override = tuple[str, str]  # dotted key, text of the value
@@ -60,7 +61,7 @@ def load_config(path: str, overrides: Sequence[Override] = ()) -> Config:
     the nearest valid one.
     """
     config = _run_config_file(Path(path))
-    types = leaf_types(Config)
+    types = leaf_types(config)
     for key, text in overrides:
         if key not in types:
             raise ConfigError(unknown_key(key, types))
@@ -101,5 +102,8 @@ def _field_hint(error: Exception) -> str:
     match = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
     if not match:
         return ""
-    sections = {hint.__name__: f"{name}." for name, hint in get_type_hints(Config).items()}
-    return f" ({unknown_key(sections.get(match[1], '') + match[2], leaf_types(Config))})"
+    sections = {kind: name for name, hint in get_type_hints(Config).items() for kind in section_types(hint)}
+    for kind, name in sections.items():
+        if kind.__name__ == match[1]:
+            return f" ({unknown_key(f'{name}.{match[2]}', leaf_types(replace(Config(), **{name: kind()})))})"
+    return f" ({unknown_key(match[2], leaf_types(Config()))})"

@@ -1,7 +1,8 @@
 """A configuration as a flat table of dotted keys: types, values, replacing, JSON and differences.
 
 Works on any tree of frozen dataclasses whose leaves are int, float, bool, str, Literal or tuple[..., ...]; what the
-keys mean is the business of `config.py`.
+keys mean is the business of `config.py`. A section may be one of several dataclasses (`A | B`), which tell themselves
+apart by a leaf `name` of their own; the keys of a tree are those of the one that it holds.
 """
 
 import dataclasses
@@ -9,6 +10,7 @@ import difflib
 import json
 import sys
 from collections.abc import Mapping
+from types import UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from jaxsearchrl.errors import ConfigError
@@ -17,16 +19,21 @@ from jaxsearchrl.strict_json import parse
 Tree = TypeVar("Tree")
 
 
-def leaf_types(tree: type) -> dict[str, Any]:
+def leaf_types(config: Any) -> dict[str, Any]:
     """Dotted key to type, in order of declaration."""
     leaves: dict[str, Any] = {}
-    for name, hint in get_type_hints(tree).items():
-        if dataclasses.is_dataclass(hint):
-            assert isinstance(hint, type)
-            leaves |= {f"{name}.{key}": leaf for key, leaf in leaf_types(hint).items()}
+    for name, hint in get_type_hints(type(config)).items():
+        if section_types(hint):
+            leaves |= {f"{name}.{key}": leaf for key, leaf in leaf_types(getattr(config, name)).items()}
         else:
             leaves[name] = hint
     return leaves
+
+
+def section_types(hint: Any) -> tuple[type, ...]:
+    """The dataclasses that a field of this type may hold; none for a leaf."""
+    members = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    return tuple(member for member in members if dataclasses.is_dataclass(member) and isinstance(member, type))
 
 
 def leaf_values(config: Any) -> dict[str, Any]:
@@ -43,7 +50,7 @@ def leaf_values(config: Any) -> dict[str, Any]:
 
 def with_values(config: Tree, changes: Mapping[str, Any]) -> Tree:
     """A copy of `config` with some keys replaced. Raises ConfigError for an unknown key."""
-    valid = leaf_types(type(config))
+    valid = leaf_types(config)
     for key, value in changes.items():
         if key not in valid:
             raise ConfigError(unknown_key(key, valid))
@@ -115,12 +122,12 @@ def type_errors(config: Any, prefix: str = "") -> list[str]:
     errors: list[str] = []
     for name, wanted in get_type_hints(type(config)).items():
         key, value = f"{prefix}{name}", getattr(config, name)
-        if dataclasses.is_dataclass(wanted):
-            assert isinstance(wanted, type)
-            if isinstance(value, wanted):
+        if sections := section_types(wanted):
+            if isinstance(value, sections):
                 errors += type_errors(value, f"{key}.")
             else:
-                errors.append(f"{key} = {value!r}: {wanted.__name__}(...) is wanted")
+                choice = " or ".join(f"{section.__name__}(...)" for section in sections)
+                errors.append(f"{key} = {value!r}: {choice} is wanted")
         elif not fits(wanted, value):
             errors.append(
                 f"{key} = {value!r} ({type(value).__name__}): {describe_type(wanted)} is wanted{_hint(wanted, value)}"
@@ -152,14 +159,28 @@ def from_json(tree: type[Tree], text: str, where: str) -> Tree:
         raise ConfigError(f"{where}: not JSON ({error})") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{where}: an object of sections is wanted")
-    wanted = leaf_types(tree)
     try:
-        config = with_values(tree(), {key: _tuples(value) for key, value in _leaves_of_json(data, wanted).items()})
+        config = tree(**_named_sections(tree, data))
+        leaves = _leaves_of_json(data, leaf_types(config))
+        config = with_values(config, {key: _tuples(value) for key, value in leaves.items()})
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     if errors := type_errors(config):
         raise ConfigError("\n  ".join([f"{where}:", *errors]))
     return config
+
+
+def _named_sections(tree: type, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Of each section that may be one of several dataclasses: the one whose name the data has, with its defaults."""
+    sections: dict[str, Any] = {}
+    for name, hint in get_type_hints(tree).items():
+        choices = {choice().name: choice for choice in section_types(hint)} if isinstance(hint, UnionType) else {}
+        wanted = data[name].get("name") if isinstance(data.get(name), dict) else None
+        if choices and wanted is not None:
+            if wanted not in [*choices]:  # a list, since JSON may hold what cannot be hashed
+                raise ConfigError(f"{name}.name = {wanted!r}: one of {', '.join(map(repr, choices))} is wanted")
+            sections[name] = choices[wanted]()
+    return sections
 
 
 def _leaves_of_json(data: dict[str, Any], valid: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -178,6 +199,6 @@ def _tuples(value: Any) -> Any:
 
 
 def diff(a: Any, b: Any) -> list[tuple[str, Any, Any]]:
-    """(key, value in a, value in b) of every key in which two configurations of one type differ."""
+    """(key, value in a, value in b) of every key that both have and in which they differ."""
     other = leaf_values(b)
-    return [(key, value, other[key]) for key, value in leaf_values(a).items() if value != other[key]]
+    return [(key, value, other[key]) for key, value in leaf_values(a).items() if key in other and value != other[key]]

@@ -5,12 +5,12 @@ It exercises every part of a run within a minute on a laptop, before a real mode
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from jaxsearchrl.chat.tool_json import write_call
-from jaxsearchrl.config import Config
+from jaxsearchrl.config import Config, CuratedConfig, GSM8KConfig, SearchR1Config, TaskConfig
 from jaxsearchrl.messages import ToolCall
 from jaxsearchrl.models.architecture import Family
 from jaxsearchrl.models.files import open_checkpoint
@@ -19,7 +19,7 @@ from jaxsearchrl.models.tiny import write_tiny_checkpoint
 CAPACITY = 2560  # tokens of an episode: the prompt with its tools takes 1,100, the rest is for three turns
 TRAIN_TASKS, EVAL_TASKS = 8, 4
 VOCABULARY = 4096
-CALLS = 100  # of a kind, that are one token each
+TURNS = 100  # of a kind, that are one token each
 
 _SYLLABLES = (
     "ar",
@@ -50,24 +50,17 @@ def dry_run_config(config: Config, folder: str | Path) -> Config:
     """
     folder = Path(folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    corpus, train_tasks, eval_tasks = _write_sample(folder)
+    paths, turns = _sample(folder, config.task)
     model = folder / "model"
-    vocab_size, end = _write_tokenizer(model, corpus, _calls(corpus))
+    words = [path for key, path in paths.items() if key in ("train_tasks", "corpus")]
+    vocab_size, end = _write_tokenizer(model, words, turns)
     write_tiny_checkpoint(
         model, _family(config.model.path), vocab_size=vocab_size, max_positions=CAPACITY, eos_ids=(end,)
     )
     return replace(
         config,
         model=replace(config.model, path=str(model), tokenizer=""),
-        task=replace(
-            config.task,
-            corpus=str(corpus),
-            train_tasks=str(train_tasks),
-            eval_tasks=str(eval_tasks),
-            index_dir=str(folder / "index"),
-            max_turns=min(config.task.max_turns, 3),
-            max_observation_tokens=min(config.task.max_observation_tokens, 256),
-        ),
+        task=replace(config.task, **paths, **_small(config.task)),
         sampling=replace(
             config.sampling,
             slots=4,
@@ -97,6 +90,11 @@ def dry_run_config(config: Config, folder: str | Path) -> Config:
     )
 
 
+def _small(task: TaskConfig) -> dict[str, int]:
+    sizes = {"max_turns": 3, "max_observation_tokens": 256}
+    return {name: min(getattr(task, name), size) for name, size in sizes.items() if hasattr(task, name)}
+
+
 def _family(path: str) -> Family:
     """The family of the experiment's model; llama (the demo's) where there is no model yet."""
     if path in ("", "demo") or not Path(path).exists():
@@ -105,27 +103,68 @@ def _family(path: str) -> Family:
     return open_checkpoint(path).architecture.family
 
 
-def _write_sample(folder: Path) -> tuple[Path, Path, Path]:
-    """A corpus of invented towns, and tasks that ask about two or three of them; no town is in both task files."""
+def _sample(folder: Path, task: TaskConfig) -> tuple[dict[str, str], list[str]]:
+    """Writes a corpus of invented towns, and tasks that ask about some; no town is in both task files.
+
+    Returns the task's paths, and turns that a policy may write: some are right, some are not.
+    """
     generator = random.Random(0)
     pairs = [(a, b) for a in _SYLLABLES for b in _SYLLABLES if a != b]
     names = [f"{a}{b}".capitalize() for a, b in generator.sample(pairs, 3 * (TRAIN_TASKS + EVAL_TASKS))]
-    documents, questions = [], []
+    documents, facts = [], []
     for number, name in enumerate(names):
         craft, year = generator.choice(_CRAFTS), generator.randrange(1100, 1900)
         text = f"{name} is a town by the river. It was founded in {year}. Its people are known for making {craft}."
         documents.append({"id": f"t{number}", "title": name, "text": text})
-        asked = generator.choice((f"When was {name} founded?", f"What is made in {name}?"))
-        questions.append({"fact": asked, "chunk_ids": [f"t{number}"]})
-    tasks = []
+        asked = generator.choice(((f"When was {name} founded?", str(year)), (f"What is made in {name}?", craft)))
+        facts.append((*asked, f"t{number}"))
+    match task:
+        case CuratedConfig():
+            rows, turns = _joined_tasks(facts, generator), _curated_turns(documents)
+        case GSM8KConfig():
+            rows, turns = _sums(generator), [f"<think>So.</think><answer> {n} </answer>" for n in range(4, 20)]
+        case _:
+            rows = [
+                {
+                    "id": f"q{number}",
+                    "question": question,
+                    "answers": [answer],
+                    "data_source": ("towns", "places")[number % 2],
+                }
+                for number, (question, answer, _) in enumerate(facts[: TRAIN_TASKS + EVAL_TASKS])
+            ]
+            tags = isinstance(task, SearchR1Config)
+            turns = _question_turns(names, sorted({answer for _, answer, _ in facts}), tags)
+    paths = {
+        "train_tasks": _write_jsonl(folder / "train_tasks.jsonl", rows[:TRAIN_TASKS]),
+        "eval_tasks": _write_jsonl(folder / "eval_tasks.jsonl", rows[TRAIN_TASKS:]),
+    }
+    if not isinstance(task, GSM8KConfig):
+        paths |= {"corpus": _write_jsonl(folder / "corpus.jsonl", documents), "index_dir": folder / "index"}
+    return {key: str(path) for key, path in paths.items()}, turns
+
+
+def _joined_tasks(facts: Sequence[tuple[str, str, str]], generator: random.Random) -> list[dict]:
+    rows = []
     for number in range(TRAIN_TASKS + EVAL_TASKS):
-        facts = questions[3 * number : 3 * number + generator.choice((2, 3))]
-        tasks.append({"id": f"q{number}", "query": "\n".join(fact["fact"] for fact in facts), "facts": facts})
-    return (
-        _write_jsonl(folder / "corpus.jsonl", documents),
-        _write_jsonl(folder / "train_tasks.jsonl", tasks[:TRAIN_TASKS]),
-        _write_jsonl(folder / "eval_tasks.jsonl", tasks[TRAIN_TASKS:]),
-    )
+        chosen = facts[3 * number : 3 * number + generator.choice((2, 3))]
+        rows.append(
+            {
+                "id": f"q{number}",
+                "query": "\n".join(question for question, _, _ in chosen),
+                "facts": [{"fact": question, "chunk_ids": [gold]} for question, _, gold in chosen],
+            }
+        )
+    return rows
+
+
+def _sums(generator: random.Random) -> list[dict]:
+    rows = []
+    for number in range(TRAIN_TASKS + EVAL_TASKS):
+        a, b = generator.randrange(2, 10), generator.randrange(2, 10)
+        question = f"A baker has {a} loaves and bakes {b} more. How many loaves are there?"
+        rows.append({"id": f"q{number}", "question": question, "answers": [str(a + b)]})
+    return rows
 
 
 def _write_jsonl(path: Path, rows: list[dict]) -> Path:
@@ -136,25 +175,31 @@ def _write_jsonl(path: Path, rows: list[dict]) -> Path:
     return path
 
 
-def _calls(corpus: Path) -> list[str]:
-    """Calls that search for a few towns, curate a handful of documents, and finish.
-
-    As tokens of their own a random model writes them by chance, so that rewards differ and there is something to learn.
-    """
-    documents = [json.loads(line) for line in corpus.read_text(encoding="utf-8").splitlines()]
+def _curated_turns(documents: Sequence[Mapping[str, str]]) -> list[str]:
+    """Calls that search for a few towns, curate a handful of documents, and finish."""
     titles, ids = ([document[key] for document in documents] for key in ("title", "id"))
     generator = random.Random(0)
     calls = [ToolCall("finish", {})]
-    for _ in range(CALLS):
+    for _ in range(TURNS):
         calls.append(ToolCall("bm25_search", {"query": " ".join([*generator.sample(titles, 3), "town"])}))
         calls.append(ToolCall("curate", {"document_ids": generator.sample(ids, 10)}))
     return [write_call(call) for call in calls]
 
 
-def _write_tokenizer(folder: Path, corpus: Path, whole: Sequence[str]) -> tuple[int, int]:
-    """A byte-level BPE of the corpus and of the words of prompts and tools, as a Hugging Face folder.
+def _question_turns(names: Sequence[str], answers: Sequence[str], tags: bool) -> list[str]:
+    """A search for each town, and each answer, by tags or by calls."""
+    if tags:
+        searches = [f"<think>Hm.</think><search> {name} </search>" for name in names]
+        return [*searches, *(f"<think>So.</think><answer> {answer} </answer>" for answer in answers)]
+    searches = [write_call(ToolCall("search", {"query": name})) for name in names]
+    return [*searches, *(f"Answer: {answer}" for answer in answers)]
 
-    whole: texts that are one token each. Returns the size and the id that ends a turn.
+
+def _write_tokenizer(folder: Path, words: Sequence[str], turns: Sequence[str]) -> tuple[int, int]:
+    """A byte-level BPE of the files `words` and of the words of prompts and tools, as a Hugging Face folder.
+
+    turns: texts that are one token each. So a random model says them by chance, rewards differ, and there is something
+    to learn. Returns the size and the id that ends a turn.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -168,9 +213,9 @@ def _write_tokenizer(folder: Path, corpus: Path, whole: Sequence[str]) -> tuple[
         show_progress=False,
     )
     package = Path(__file__).parent
-    words = sorted(path for path in package.glob("tasks/**/*") if path.suffix in (".py", ".txt"))
-    tokenizer.train([str(path) for path in (corpus, *words)], trainer)
-    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in whole])
+    texts = sorted(path for path in package.glob("tasks/**/*") if path.suffix in (".py", ".txt"))
+    tokenizer.train([*words, *map(str, texts)], trainer)
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in turns])
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {

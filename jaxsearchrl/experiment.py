@@ -3,27 +3,41 @@
 import hashlib
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxsearchrl.chat.chatml import ChatML
 from jaxsearchrl.chat.format import ChatFormat
+from jaxsearchrl.chat.search_r1 import SearchR1Tags
 from jaxsearchrl.chat.tokenizer import load_tokenizer
-from jaxsearchrl.config import Config
+from jaxsearchrl.config import (
+    ChatConfig,
+    Config,
+    CuratedConfig,
+    GSM8KConfig,
+    SearchR1Config,
+    SearchToolsConfig,
+    TaskConfig,
+)
+from jaxsearchrl.config_tree import leaf_values, with_values
 from jaxsearchrl.data.demo import prepare_demo
 from jaxsearchrl.errors import ConfigError
 from jaxsearchrl.models.decoder import Model, Weights, build_model, load_base
 from jaxsearchrl.models.files import check_names, open_checkpoint
 from jaxsearchrl.models.peft_adapter import write_adapter
-from jaxsearchrl.search.index import LocalIndex, open_or_build
-from jaxsearchrl.tasks.curated.data import Task, check_gold, load_tasks
-from jaxsearchrl.tasks.curated.environment import CuratedEnvironment
-from jaxsearchrl.tasks.curated.prompts import system_prompt
+from jaxsearchrl.tasks.environment import Environment
+from jaxsearchrl.tasks.families import open_family
+from jaxsearchrl.tasks.family import Family, Task
+from jaxsearchrl.tasks.inputs import check_prompt, read_tasks
 from jaxsearchrl.telemetry.progress import Progress
+
+if TYPE_CHECKING:  # transformers takes seconds to import
+    from transformers import PreTrainedTokenizerFast
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +54,7 @@ class Experiment:
     chat: ChatFormat
     tokenizer_fingerprint: str
     vocab_size: int
-    index: LocalIndex
+    family: Family
     train_tasks: Sequence[Task]
     eval_tasks: Sequence[Task]
 
@@ -50,15 +64,14 @@ class Experiment:
         return {
             "base": self.base_fingerprint,
             "tokenizer": self.tokenizer_fingerprint,
-            "corpus": self.index.fingerprint,
             "training tasks": _sha256("\n".join(map(repr, self.train_tasks))),
             "evaluation tasks": _sha256("\n".join(map(repr, self.eval_tasks))),
-            "prompt": _sha256(system_prompt(self.config.task)),
+            **{name: _sha256(value) for name, value in self.family.fingerprints.items()},
         }
 
-    def environment(self, task: Task) -> CuratedEnvironment:
-        """A new episode of a task."""
-        return CuratedEnvironment(task, self.index, self.index, self.config.task, self.chat.count_tokens)
+    def environment(self, task: Task, step: int = 0) -> Environment:
+        """A new episode of a task, for a policy that has seen `step` updates."""
+        return self.family.environment(task, self.chat.count_tokens, step)
 
     def export_adapter(self, folder: Path, lora: Weights) -> None:
         """Writes the adapter in PEFT's format."""
@@ -70,13 +83,12 @@ class Experiment:
 def load_experiment(config: Config, progress: Progress) -> Experiment:
     """Loads, announcing each phase. Raises UserError naming the file or key at fault."""
     config = _resolve_demo(config)
-    system_prompt(config.task)  # a fault in the file shows now, not in the first episode
-    train_tasks = load_tasks(config.task.train_tasks) if config.task.train_tasks else []
-    eval_tasks = load_tasks(config.task.eval_tasks)[: config.eval.tasks] if config.task.eval_tasks else []
-    with progress.phase("search index"):
-        index = open_or_build(config.task.corpus, config.task.index_dir, snippet_chars=config.task.snippet_chars)
-    check_gold(train_tasks, index, config.task.train_tasks)
-    check_gold(eval_tasks, index, config.task.eval_tasks)
+    options = config.task
+    check_prompt(options)  # a fault in the file shows now, not in the first episode
+    with progress.phase("tasks and search index"):
+        family = open_family(options)
+        train_tasks = _tasks(family, options, options.train_tasks)
+        eval_tasks = _tasks(family, options, options.eval_tasks)[: config.eval.tasks]
     with progress.phase("model"):
         checkpoint = open_checkpoint(config.model.path)
         arch = checkpoint.architecture
@@ -86,7 +98,7 @@ def load_experiment(config: Config, progress: Progress) -> Experiment:
                 f"the model's context has {arch.max_positions} positions"
             )
         tokenizer = load_tokenizer(config.model.tokenizer or config.model.path)
-        chat = ChatML(tokenizer, terse_tools=config.task.compact_results)
+        chat = _chat_format(config.chat, tokenizer)
         if chat.vocab_size > arch.vocab_size:
             raise ConfigError(
                 f"the tokenizer of {config.model.tokenizer or config.model.path} has ids up to {chat.vocab_size - 1}, "
@@ -104,7 +116,7 @@ def load_experiment(config: Config, progress: Progress) -> Experiment:
         chat=chat,
         tokenizer_fingerprint=_sha256(tokenizer.backend_tokenizer.to_str() + str(tokenizer.chat_template)),
         vocab_size=chat.vocab_size,
-        index=index,
+        family=family,
         train_tasks=train_tasks,
         eval_tasks=eval_tasks,
     )
@@ -112,9 +124,26 @@ def load_experiment(config: Config, progress: Progress) -> Experiment:
     return experiment
 
 
+def _tasks(family: Family, options: TaskConfig, path: str) -> Sequence[Task]:
+    tasks = read_tasks(options, path) if path else []
+    family.check(tasks, path)
+    return tasks
+
+
+def _chat_format(config: ChatConfig, tokenizer: "PreTrainedTokenizerFast") -> ChatFormat:
+    match config.format:
+        case "chatml":
+            return ChatML(tokenizer, terse_tools=config.terse_tools)
+        case "search_r1":
+            return SearchR1Tags(tokenizer)
+
+
 def _check_prompts(experiment: Experiment) -> None:
     """Raises ConfigError for a task whose prompt leaves no room for a turn: it could never be played."""
-    capacity = experiment.config.sampling.capacity
+    capacity, options = experiment.config.sampling.capacity, experiment.config.task
+    documents = 0  # tokens that a prompt may have beside its question
+    if isinstance(options, SearchR1Config | SearchToolsConfig) and options.play == "rag":
+        documents = options.max_observation_tokens
 
     def tokens(task: Task) -> int:
         environment = experiment.environment(task)
@@ -126,7 +155,7 @@ def _check_prompts(experiment: Experiment) -> None:
     longest_first = sorted([*experiment.train_tasks, *experiment.eval_tasks], key=size, reverse=True)
     least = tokens(longest_first[-1]) if longest_first else 0
     for task in longest_first:
-        if least + size(task) < capacity:  # a token has at least one byte: from here on all fit
+        if least + size(task) + documents < capacity:  # a token has at least one byte: from here on all fit
             return
         if tokens(task) >= capacity:
             raise ConfigError(
@@ -141,12 +170,18 @@ def _sha256(text: str) -> str:
 
 def _resolve_demo(config: Config) -> Config:
     """Replaces each "demo" path by the file it stands for, fetched if need be."""
-    task, model = config.task, config.model
-    if "demo" not in (model.path, task.corpus, task.train_tasks, task.eval_tasks):
+    values = leaf_values(config)
+    keys = ("model.path", "task.corpus", "task.train_tasks", "task.eval_tasks")
+    wanted = [key for key in keys if values.get(key) == "demo"]
+    if not wanted:
         return config
     files = prepare_demo()
-    named = {"corpus": files.corpus, "train_tasks": files.train_tasks, "eval_tasks": files.eval_tasks}
-    paths = {key: str(path) for key, path in named.items() if getattr(task, key) == "demo"}
-    if model.path == "demo":
-        model = replace(model, path=str(files.model))
-    return replace(config, model=model, task=replace(task, **paths))
+    match config.task:
+        case CuratedConfig():
+            tasks = files.tasks
+        case GSM8KConfig():
+            tasks = files.sums
+        case _:
+            tasks = files.questions
+    paths = zip(keys, (files.model, files.corpus, tasks["train"], tasks["eval"]), strict=True)
+    return with_values(config, {key: str(path) for key, path in paths if key in wanted})

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from absl import app, flags, logging
 
 from jaxsearchrl.config import Config
-from jaxsearchrl.config_checks import validate
+from jaxsearchrl.config_checks import total_steps, validate
 from jaxsearchrl.config_flags import Override, load_config, parse_flags
 from jaxsearchrl.config_tree import to_json
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.run_folder import local_folder
 from jaxsearchrl.runtime import announce_devices, prepare
-from jaxsearchrl.tasks.curated.data import load_tasks
-from jaxsearchrl.tasks.curated.prompts import system_prompt
+from jaxsearchrl.tasks.inputs import check_prompt, read_tasks
 
 _CONFIG = flags.DEFINE_string("config", None, "The experiment: a Python file with get_config() -> Config.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run folder; by default runs/ and the config's name.")
@@ -42,19 +41,31 @@ _REQUIRED = {
 
 def main(overrides: Sequence[Override]) -> None:
     """Runs the mode that the flags name. Raises UserError for whatever its user can put right."""
+    if _MODE.value != "check":
+        prepare()  # before the dry run's model imports JAX
     config, workdir = _experiment(overrides)
     if _MODE.value == "check":
-        system_prompt(config.task)
-        for path in {config.task.train_tasks, config.task.eval_tasks} - {"", "demo"}:
-            load_tasks(path)
-        print(to_json(config), end="")
-        return
-    prepare()
+        return _check(config)
     announce_devices(require_accelerator=_REQUIRE_ACCELERATOR.value)
     from jaxsearchrl import trainer
 
     start = {"train": trainer.train, "eval": trainer.evaluate, "sft": trainer.sft}[_MODE.value]
     start(config, workdir)
+    if _DRY_RUN.value:
+        print(f"dry run: every part works; its numbers mean nothing, and {workdir} can be deleted", file=sys.stderr)
+
+
+def _check(config: Config) -> None:
+    """Prints the settings, and reads the prompt and the tasks; says at last what they come to."""
+    check_prompt(config.task)
+    counts = {}
+    for name, path in (("training", config.task.train_tasks), ("evaluation", config.task.eval_tasks)):
+        if path not in ("", "demo"):
+            counts[name] = len(read_tasks(config.task, path))
+    print(to_json(config), end="")
+    steps = f", for {total_steps(config.train, counts['training'])} steps" if "training" in counts else ""
+    tasks = " and ".join(f"{count} {name} tasks" for name, count in counts.items())
+    print(f"the settings are valid{f'; {tasks}{steps}' if tasks else ''}", file=sys.stderr)
 
 
 def _experiment(overrides: Sequence[Override]) -> tuple[Config, str]:

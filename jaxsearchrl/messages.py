@@ -37,12 +37,14 @@ class AssistantTurn:
     """One turn of the policy. Calls stand in the order in which they were written.
 
     truncated: the token limit cut the turn short, so its last call, if unfinished, is a `MalformedCall`.
+    text_after_call: some of the text stands behind a call.
     """
 
     text: str = ""
     reasoning: str = ""
     calls: tuple[ToolCall | MalformedCall, ...] = ()
     truncated: bool = False
+    text_after_call: bool = False
 
 
 @dataclass(frozen=True)

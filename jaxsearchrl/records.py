@@ -80,6 +80,7 @@ class RolloutRecord:
 
     group, attempt: the question's number within the step, and the try's number within its group.
     adapter: how many updates the sampling policy had seen.
+    source: the collection that the task comes from, "" where there is one only.
     gold: what the task counts as right, as the task's file has it.
     tokens, spans: the trajectory; the action mask is 1 on spans of kind "sampled".
     sample_logprobs: nats, of the sampled tokens only, in order, rounded to 6 decimals.
@@ -99,6 +100,7 @@ class RolloutRecord:
     uid: int
     query: str
     adapter: int = 0
+    source: str = ""
     gold: Mapping[str, Any] = field(default_factory=dict)
     tokens: tuple[int, ...] = ()
     spans: tuple[Span, ...] = ()

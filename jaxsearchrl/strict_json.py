@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +45,19 @@ def read_objects(
     Raises UserError naming file and line, and OSError for a file that cannot be read.
     """
     with open(path, "rb") as file:
-        for number, raw in enumerate(file, start=1):
-            on_line(raw)
-            # A byte order mark is no part of the JSON.
-            line = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
-            if line.strip():
-                yield number, read_object(line, f"{path}:{number}")
+        yield from parse_lines(file, path, on_line)
+
+
+def parse_lines(
+    lines: Iterable[bytes], path: str | Path, on_line: Callable[[bytes], object] = lambda raw: None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """As `read_objects`, of the lines of a file that is open (and perhaps compressed). path: its name, for messages."""
+    for number, raw in enumerate(lines, start=1):
+        on_line(raw)
+        # A byte order mark is no part of the JSON.
+        line = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+        if line.strip():
+            yield number, read_object(line, f"{path}:{number}")
 
 
 def check_value(value: Any, levels: int) -> None:

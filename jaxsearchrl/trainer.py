@@ -5,15 +5,18 @@ streams and schedules follow from the number. So resuming is running the same co
 that never stopped.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from jaxsearchrl.checkpoint import Checkpoints
-from jaxsearchrl.config import Config, TelemetryConfig, TrainConfig
-from jaxsearchrl.config_checks import check_resume
+from jaxsearchrl.config import Config, TelemetryConfig
+from jaxsearchrl.config_checks import check_resume, total_steps
 from jaxsearchrl.config_tree import from_json, to_json
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.evaluation.evaluate import summarise
@@ -23,7 +26,7 @@ from jaxsearchrl.interruption import Interrupted, Interruption, interruption
 from jaxsearchrl.learning.advantages import GroupAdvantages, group_advantages, shuffled
 from jaxsearchrl.learning.learner import Learner, make_update, policy_loss
 from jaxsearchrl.learning.optimizer import make_optimizer
-from jaxsearchrl.learning.packing import pack, row_from
+from jaxsearchrl.learning.step import batches_of, learn
 from jaxsearchrl.models.decoder import Weights, init_lora
 from jaxsearchrl.records import write_records
 from jaxsearchrl.rollouts.collect import collect, to_records
@@ -31,10 +34,10 @@ from jaxsearchrl.rollouts.loop import Rollout
 from jaxsearchrl.run_folder import RunFolder
 from jaxsearchrl.sampling.engine import Engine
 from jaxsearchrl.seeds import seed_of, task_order
-from jaxsearchrl.tasks.curated.data import Task
+from jaxsearchrl.tasks.family import Task
 from jaxsearchrl.telemetry.alarms import alarms
 from jaxsearchrl.telemetry.compilations import compilations
-from jaxsearchrl.telemetry.metrics import rollout_metrics
+from jaxsearchrl.telemetry.metrics import label, rollout_metrics
 from jaxsearchrl.telemetry.metrics_file import read_metrics
 from jaxsearchrl.telemetry.plots import write_plots
 from jaxsearchrl.telemetry.progress import Progress
@@ -46,7 +49,8 @@ from jaxsearchrl.warm_start import examples, warm_start
 class Run:
     """A run at work: its parts, and the state that steps replace.
 
-    output is the folder of metrics and rollouts; step counts the updates that were tried; total is where the run ends.
+    output is the folder of metrics and rollouts; step counts the steps that were tried; total is where the run ends.
+    reference is the adapter at the start of RL, kept for a KL term only.
     """
 
     config: Config
@@ -63,6 +67,7 @@ class Run:
     total: int
     lora: Weights
     opt_state: Any
+    reference: Weights | None = None
     step: int = 0
 
 
@@ -70,13 +75,15 @@ def train(config: Config, workdir: str) -> None:
     """Trains to the configured end, going on from the newest checkpoint in `workdir` if there is one."""
     with ExitStack() as stack:
         run = _open(config, workdir, stack)
-        if not run.total:
-            raise UserError(
-                f"task.train_tasks has {len(run.experiment.train_tasks)} tasks, fewer than train.groups_per_step = "
-                f"{config.train.groups_per_step}"
-            )
         run.folder.write_config(to_json(config))
-        if not run.checkpoints.steps() and not _warm_start(run):
+        if run.total < config.train.steps:
+            run.progress.note(
+                f"train.steps = {config.train.steps}, but {len(run.experiment.train_tasks)} training tasks are used up "
+                f"after {run.total} steps: raise train.epochs = {config.train.epochs} for more"
+            )
+        if run.step >= run.total:
+            run.progress.note(f"nothing to train: the run is at step {run.step} of {run.total}")
+        if not run.checkpoints.steps() and not _start(run):
             return
         with _saved_when_stopped(run):
             _complete(run)
@@ -96,7 +103,7 @@ def sft(config: Config, workdir: str) -> None:
         if run.checkpoints.steps():
             raise UserError(f"{run.folder.path} has been warm-started already; choose another --workdir")
         run.folder.write_config(to_json(config))
-        if not _warm_start(run):
+        if not _start(run):
             return
         with _saved_when_stopped(run):
             _complete(run)
@@ -133,6 +140,7 @@ def _step(run: Run) -> None:
         [r.score.reward if r.score else 0.0 for r in rollouts],
         [index // tries for index in range(len(rollouts))],
         [r.score is not None for r in rollouts],
+        divide_by_deviation=config.learning.divide_by_deviation,
     )
     if config.learning.shuffle_advantages:
         advantages = shuffled(advantages, seed_of(config.train.seed, "shuffled advantages", run.step))
@@ -154,10 +162,10 @@ def _step(run: Run) -> None:
     }
     metrics |= learned | seconds | speed
     run.writers.write(step, "train", metrics)
+    update = f"gap {learned['learn/logprob_gap']:.1e}" if "learn/logprob_gap" in learned else "update skipped"
     run.progress.note(
-        f"reward {metrics.get('reward', float('nan')):.3f}  precision {metrics.get('score/precision', 0):.2f}  "
-        f"recall {metrics.get('score/recall', 0):.2f}  empty {metrics.get('rate/empty', 1):.0%}  "
-        f"no signal {metrics.get('groups/no_signal', 1):.0%}  gap {learned.get('learn/logprob_gap', 0):.1e}"
+        f"reward {metrics.get('reward', float('nan')):.3f}  {_values(metrics, experiment.family.measures)}  "
+        f"empty {metrics.get('rate/empty', 1):.0%}  no signal {metrics.get('groups/no_signal', 1):.0%}  {update}"
     )
     for line in alarms(metrics):
         run.progress.note(f"alarm: {line}")
@@ -190,7 +198,7 @@ def _rollouts(
         return collect(
             tasks,
             tries,
-            experiment.environment,
+            lambda task: experiment.environment(task, run.step),
             run.engine,
             experiment.chat,
             run.config.sampling,
@@ -201,38 +209,14 @@ def _rollouts(
 
 def _learn(run: Run, rollouts: Sequence[Rollout], advantages: GroupAdvantages) -> tuple[Weights, Any, dict[str, float]]:
     """The new adapter and optimizer state. Without signal both stay as they are, and the skip is counted."""
-    config = run.config.learning
-    rows = [
-        row_from(uid, rollout.trajectory, advantages.advantages[uid])
-        for uid, rollout in enumerate(rollouts)
-        if advantages.valid[uid]
-    ]
-    packing = pack(rows, pack_rows=config.pack_rows, pack_tokens=config.pack_tokens)
-    counts = {
-        "learn/rows": float(packing.packed),
-        "learn/rows_without_signal": float(packing.zero_advantage),
-        "learn/rows_without_actions": float(packing.without_actions),
-        "packed_tokens": float(sum(int((batch.segments > 0).sum()) for batch in packing.batches)),
-    }
-    if not packing.batches:
+    learning, groups = run.config.learning, run.config.train.groups_per_step
+    batches, counts = batches_of([rollout.trajectory for rollout in rollouts], advantages, groups, learning)
+    if not batches:
         return run.lora, run.opt_state, counts | {"learn/skipped": 1.0}
-    denominator = advantages.count * config.loss_constant
-    with run.progress.phase("update", total=len(packing.batches)) as advance:
-        grads, stats = run.learner.gradient(run.lora, packing.batches, denominator, advance)
-        lora, opt_state, done = run.update(grads, run.opt_state, run.lora)
-    loss = float(stats.sums["loss"]) / denominator
-    means = stats.means()
-    learned = {
-        "learn/skipped": 1.0 - float(done["updated"]),
-        "learn/loss": loss,
-        "learn/grad_norm": float(done["grad_norm"]),
-        "learn/learning_rate": float(done["learning_rate"]),
-        "learn/ratio": means["ratio"],
-        "learn/logprob_gap": means["gap"],
-        "learn/logprob_gap_max": means["max_gap"],
-        "learn/entropy": means["entropy"],
-        "learn/action_tokens": means["tokens"],
-    }
+    with run.progress.phase("update", total=sum(len(packed) for packed, _ in batches)) as advance:
+        lora, opt_state, learned = learn(
+            run.learner, run.update, run.lora, run.opt_state, batches, learning, run.reference, advance
+        )
     return lora, opt_state, counts | learned
 
 
@@ -244,17 +228,19 @@ def _open(config: Config, workdir: str, stack: ExitStack, *, trains: bool = True
     progress = Progress()
     folder = stack.enter_context(RunFolder(workdir))
     keep = config.checkpoint
-    checkpoints = stack.enter_context(
-        Checkpoints(folder.checkpoints, keep.keep_last, keep.keep_best, lambda step: _f_beta(folder.path, step))
-    )
+
+    def quality(step: int) -> float | None:  # asked for when a step is saved; a step without evaluation has none
+        return (_row(folder.path, "eval", step) or {}).get(f"score/{experiment.family.measures[0]}")
+
+    checkpoints = stack.enter_context(Checkpoints(folder.checkpoints, keep.keep_last, keep.keep_best, quality))
     stored = folder.read_config()
     if stored is not None and checkpoints.steps():  # what never came to a checkpoint may be set anew
         where = str(folder.path / "config.json")
         check_resume(from_json(Config, stored, where), config, where, trains=trains)
     experiment = load_experiment(config, progress)
-    total = _total_steps(config.train, len(experiment.train_tasks))
+    total = total_steps(config.train, len(experiment.train_tasks)) if trains else 1
     lora = init_lora(experiment.model, seed_of(config.train.seed, "lora"))
-    optimizer = make_optimizer(config.learning, total)
+    optimizer = make_optimizer(config.learning, total * config.learning.updates_per_step)
     with progress.phase("compiling the sampler"):
         engine = Engine(
             experiment.model,
@@ -266,6 +252,8 @@ def _open(config: Config, workdir: str, stack: ExitStack, *, trains: bool = True
             seed=0,
         )
     fresh = {"lora": lora, "opt_state": optimizer.init(lora)}
+    if config.learning.kl_weight:
+        fresh["reference"] = lora
     unchanged = tuple(experiment.fingerprints) if trains else ("base", "tokenizer")
     restored = _restored(checkpoints, fresh, experiment, unchanged)
     step, state = restored or (0, fresh)
@@ -282,7 +270,7 @@ def _open(config: Config, workdir: str, stack: ExitStack, *, trains: bool = True
         learner=Learner(
             experiment.model,
             experiment.base,
-            policy_loss,
+            policy_loss(config.learning),
             vocab_size=experiment.vocab_size,
             temperature=config.sampling.temperature,
         ),
@@ -296,6 +284,7 @@ def _open(config: Config, workdir: str, stack: ExitStack, *, trains: bool = True
         total=total,
         lora=state["lora"],
         opt_state=state["opt_state"],
+        reference=state["reference"] if restored and "reference" in state else None,
         step=step,
     )
 
@@ -344,7 +333,10 @@ def _complete(run: Run) -> None:
 def _save(run: Run) -> None:
     with run.progress.phase("checkpoint"):
         run.experiment.export_adapter(run.folder.adapters / f"step_{run.step:06d}", run.lora)
-        run.checkpoints.save(run.step, {"lora": run.lora, "opt_state": run.opt_state}, run.experiment.fingerprints)
+        state = {"lora": run.lora, "opt_state": run.opt_state}
+        if run.reference is not None:
+            state["reference"] = run.reference
+        run.checkpoints.save(run.step, state, run.experiment.fingerprints)
 
 
 def _row(workdir: Path, kind: str, step: int) -> dict[str, Any] | None:
@@ -352,15 +344,17 @@ def _row(workdir: Path, kind: str, step: int) -> dict[str, Any] | None:
     return next((row for row in read_metrics(workdir, kind) if row["step"] == step), None)
 
 
-def _f_beta(workdir: Path, step: int) -> float | None:
-    """By which checkpoints are the best; None for a step without an evaluation of its own."""
-    return (_row(workdir, "eval", step) or {}).get("score/f_beta")
+def _start(run: Run) -> bool:
+    """Before step 0: the warm start, and a copy of what RL starts from. False if asked to stop in between."""
+    if run.config.warm_start.trajectories and not _warm_start(run):
+        return False
+    if run.config.learning.kl_weight:
+        run.reference = jax.tree.map(jnp.copy, run.lora)  # updates give up the arrays that they replace
+    return True
 
 
 def _warm_start(run: Run) -> bool:
-    """Before step 0: supervised updates, if the configuration asks for them. False if asked to stop in between."""
-    if not run.config.warm_start.trajectories:
-        return True
+    """Supervised updates. False if asked to stop in between."""
     with run.progress.phase("trajectories to imitate"):
         records = examples(run.experiment)
     write_records(run.output, "warm_start", 0, records)
@@ -384,14 +378,11 @@ def _evaluate(run: Run, split: str) -> None:
     rollouts = _rollouts(run, tasks, tries, split, temperature, step=0)
     records = to_records(rollouts, tasks, tries, run=run.config.name, split=split, step=run.step, adapter=run.step)
     write_records(run.output, split, run.step, records)
-    metrics = summarise(records, tries)
+    measures = run.experiment.family.measures
+    metrics = summarise(records, tries, measures)
     _refuse_failures(run.config, f"{split} after step {run.step}", metrics, rollouts)
     run.writers.write(run.step, split, metrics)
-    run.progress.note(
-        f"{split} after step {run.step}: F-beta {metrics.get('score/f_beta', float('nan')):.3f}  "
-        f"precision {metrics.get('score/precision', float('nan')):.3f}  "
-        f"recall {metrics.get('score/recall', float('nan')):.3f}  ({len(tasks)} tasks x {tries})"
-    )
+    run.progress.note(f"{split} after step {run.step}: {_values(metrics, measures)}  ({len(tasks)} tasks x {tries})")
 
 
 def _finish(run: Run) -> None:
@@ -402,6 +393,6 @@ def _finish(run: Run) -> None:
     run.progress.note(report)
 
 
-def _total_steps(train: TrainConfig, tasks: int) -> int:
-    """Steps until `train.steps`, or until `train.epochs` passes over the tasks if that is sooner; 0: too few tasks."""
-    return min(train.steps, train.epochs * tasks // train.groups_per_step) if tasks >= train.groups_per_step else 0
+def _values(metrics: Mapping[str, float], measures: Sequence[str]) -> str:
+    """The first three measures, for a note."""
+    return "  ".join(f"{label(name)} {metrics.get(f'score/{name}', float('nan')):.3f}" for name in measures[:3])

@@ -1,6 +1,6 @@
 """The warm start: LoRA cross-entropy on recorded or scripted trajectories, for a model that never calls a tool.
 
-The scripted rule never looks at gold documents, so what it teaches is the use of the tools, not the answers.
+What the expert of a task family knows is said there: the curated set's is a rule that never sees the gold.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,6 @@ from jaxsearchrl.records import RolloutRecord, read_file
 from jaxsearchrl.rollouts.collect import to_records
 from jaxsearchrl.rollouts.scripted import scripted_rollout
 from jaxsearchrl.seeds import seed_of, task_order
-from jaxsearchrl.tasks.curated.rule import RuleAgent
 from jaxsearchrl.telemetry.progress import Progress
 
 
@@ -31,7 +30,8 @@ def examples(experiment: Experiment) -> list[RolloutRecord]:
     seed = seed_of(config.train.seed, "warm start")
     tasks = [experiment.train_tasks[i] for i in task_order(len(experiment.train_tasks), seed, 0, count)]
     rollouts = [
-        scripted_rollout(RuleAgent(), experiment.environment(task), experiment.chat, config.sampling) for task in tasks
+        scripted_rollout(experiment.family.expert(task), experiment.environment(task), experiment.chat, config.sampling)
+        for task in tasks
     ]
     return to_records(rollouts, tasks, 1, run=config.name, split="warm_start", step=0)
 

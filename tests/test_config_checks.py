@@ -4,7 +4,15 @@ import dataclasses
 
 import pytest
 
-from jaxsearchrl.config import Config
+from jaxsearchrl.config import (
+    ChatConfig,
+    Config,
+    GSM8KConfig,
+    LearningConfig,
+    SamplingConfig,
+    SearchR1Config,
+    SearchToolsConfig,
+)
 from jaxsearchrl.config_checks import LIMITED_KEYS, check_resume, validate
 from jaxsearchrl.config_tree import leaf_types, leaf_values, with_values
 from jaxsearchrl.errors import ConfigError
@@ -19,22 +27,33 @@ def faults(config, **options):
     return []
 
 
+FAMILIES = [
+    Config(),
+    Config(task=SearchR1Config(), chat=ChatConfig(format="search_r1")),
+    Config(task=SearchToolsConfig(), sampling=SamplingConfig(capacity=2048), learning=LearningConfig(pack_tokens=2048)),
+    Config(task=GSM8KConfig()),
+]
+
+
 def faults_of(changes):
-    return faults(with_values(Config(), changes), check_files=False)
+    """Of the first family that has the keys."""
+    home = next(family for family in FAMILIES if changes.keys() <= leaf_values(family).keys())
+    return faults(with_values(home, changes), check_files=False)
 
 
-def test_the_defaults_are_valid():
-    assert faults(Config()) == []
+@pytest.mark.parametrize("config", FAMILIES, ids=lambda config: config.task.name)
+def test_the_defaults_are_valid(config):
+    assert faults(config, check_files=False) == []
 
 
 def test_every_number_has_a_limit():
-    numbers = {key for key, wanted in leaf_types(Config).items() if wanted in (int, float)}
-    assert numbers == LIMITED_KEYS
+    types = {key: wanted for family in FAMILIES for key, wanted in leaf_types(family).items()}
+    assert {key for key, wanted in types.items() if wanted in (int, float)} == LIMITED_KEYS
 
 
 @pytest.mark.parametrize("key", sorted(LIMITED_KEYS))
 def test_a_number_out_of_its_range_names_its_key(key):
-    value = 7 if key == "task.empty_penalty" else -1
+    value = 7 if key in ("task.empty_penalty", "task.invalid_reward") else -1
     assert any(fault.startswith(f"{key} = {value}: must be ") for fault in faults_of({key: value}))
 
 
@@ -212,6 +231,24 @@ def test_required_keys_may_not_be_empty():
     assert "--config.task.corpus=" in fault
 
 
+@pytest.mark.parametrize("config", FAMILIES, ids=lambda config: config.task.name)
+def test_a_task_is_played_in_its_own_format_only(config):
+    other = "chatml" if config.chat.format == "search_r1" else "search_r1"
+    [fault] = faults(with_values(config, {"chat.format": other}), check_files=False)
+    assert fault == f"chat.format = {other!r}: task.name = {config.task.name!r} is played in {config.chat.format!r}"
+
+
+def test_the_structured_score_has_no_further_weight():
+    [fault] = faults_of({"task.format_reward": "structured", "task.format_weight": 0.1})
+    assert fault.startswith("task.format_weight = 0.1: task.format_reward = 'structured' has weights of its own")
+
+
+def test_a_sum_needs_room_for_its_question():
+    gsm8k = FAMILIES[3]
+    [fault] = faults(with_values(gsm8k, {"sampling.max_turn_tokens": 1024}), check_files=False)
+    assert fault.startswith("sampling.capacity = 1024: leaves no room for the question")
+
+
 def test_a_resumed_run_may_change_its_length_and_its_reports():
     old = Config()
     changes = {
@@ -229,7 +266,7 @@ def test_a_resumed_run_may_change_its_length_and_its_reports():
 )
 def test_a_resumed_run_may_change_nothing_else(key):
     old = Config()
-    new = with_values(old, {key: "other" if leaf_types(Config)[key] is str else 5, "train.steps": 99})
+    new = with_values(old, {key: "other" if leaf_types(old)[key] is str else 5, "train.steps": 99})
     with pytest.raises(ConfigError) as error:
         check_resume(old, new, "runs/x")
     header, *lines = str(error.value).split("\n  ")

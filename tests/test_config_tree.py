@@ -1,7 +1,7 @@
 """The generic half of the configuration: typed leaves, dotted keys, JSON, differences."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
@@ -23,7 +23,7 @@ from jaxsearchrl.config_tree import (
 )
 from jaxsearchrl.errors import ConfigError
 
-TYPES = leaf_types(Config)
+TYPES = leaf_types(Config())
 
 
 def values_of(wanted: Any) -> st.SearchStrategy:
@@ -224,6 +224,47 @@ def test_works_on_any_tree():
     class Leaf:
         sizes: tuple[int, ...] = (1, 2)
 
-    assert leaf_types(Leaf) == {"sizes": tuple[int, ...]}
+    assert leaf_types(Leaf()) == {"sizes": tuple[int, ...]}
     assert parse_value("sizes", tuple[int, ...], "3,4") == (3, 4)
     assert type_errors(replace(Leaf(), sizes=(1, "2"))) != []  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Tea:
+    name: Literal["tea"] = "tea"
+    minutes: int = 3
+
+
+@dataclass(frozen=True)
+class Coffee:
+    name: Literal["coffee"] = "coffee"
+    grams: int = 10
+
+
+@dataclass(frozen=True)
+class Order:
+    cups: int = 1
+    drink: Tea | Coffee = field(default_factory=Tea)
+
+
+def test_the_keys_are_those_of_the_section_that_is_there():
+    tea, coffee = Order(), Order(drink=Coffee())
+    assert list(leaf_types(tea)) == ["cups", "drink.name", "drink.minutes"]
+    assert list(leaf_types(coffee)) == ["cups", "drink.name", "drink.grams"]
+    assert with_values(coffee, {"drink.grams": 12}).drink == Coffee(grams=12)
+    with pytest.raises(ConfigError, match=r"unknown key drink\.minutes; .*keys of drink: name, grams"):
+        with_values(coffee, {"drink.minutes": 4})
+    assert type_errors(coffee) == []
+    assert type_errors(Order(drink=3)) == ["drink = 3: Tea(...) or Coffee(...) is wanted"]  # type: ignore[arg-type]
+    assert diff(tea, coffee) == [("drink.name", "tea", "coffee")]
+
+
+def test_json_tells_a_section_by_its_name():
+    for order in (Order(cups=2), Order(drink=Coffee(grams=7))):
+        assert from_json(Order, to_json(order), "order.json") == order
+    assert from_json(Order, '{"drink": {"minutes": 5}}', "order.json") == Order(drink=Tea(minutes=5))
+    for name in ('"milk"', "3", "[]", "{}"):
+        with pytest.raises(ConfigError, match=r"order\.json: drink\.name = .*: one of 'tea', 'coffee' is wanted"):
+            from_json(Order, f'{{"drink": {{"name": {name}}}}}', "order.json")
+    with pytest.raises(ConfigError, match=r"order\.json: unknown key drink\.minutes"):
+        from_json(Order, '{"drink": {"name": "coffee", "minutes": 5}}', "order.json")

@@ -1,23 +1,36 @@
 """The documents name files, tests, settings, metrics and floors; all of them must exist, and the floors must hold."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from jaxsearchrl.config import Config, TaskConfig
+from jaxsearchrl.config import Config, CuratedConfig, SearchR1Config, SearchToolsConfig, TaskConfig
 from jaxsearchrl.config_tree import leaf_types
 from jaxsearchrl.evaluation.evaluate import summarise
 from jaxsearchrl.records import CallRecord, RolloutRecord, TurnRecord
 from jaxsearchrl.tasks.curated.data import Fact
-from jaxsearchrl.tasks.curated.reward import Counters, score
+from jaxsearchrl.tasks.curated.family import CuratedFamily
+from jaxsearchrl.tasks.curated.reward import Counters
+from jaxsearchrl.tasks.curated.reward import score as curated_score
+from jaxsearchrl.tasks.environment import Score
+from jaxsearchrl.tasks.gsm8k.family import GSM8KFamily
+from jaxsearchrl.tasks.gsm8k.reward import score as gsm8k_score
+from jaxsearchrl.tasks.questions import Question
+from jaxsearchrl.tasks.search_r1.family import SearchR1Family
+from jaxsearchrl.tasks.search_r1.reward import score as search_r1_score
+from jaxsearchrl.tasks.search_tools.family import SearchToolsFamily
+from jaxsearchrl.tasks.search_tools.reward import score as search_tools_score
 from jaxsearchrl.telemetry.metrics import rollout_metrics
 from jaxsearchrl.trajectory import Span
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "jaxsearchrl"
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-SECTIONS = {key.split(".")[0] for key in leaf_types(Config) if "." in key}
+KEYS = {key for family in get_args(TaskConfig) for key in leaf_types(Config(task=family()))}
+SECTIONS = {key.split(".")[0] for key in KEYS if "." in key}
 
 
 @pytest.fixture(params=DOCUMENTS, ids=lambda path: path.name)
@@ -53,10 +66,9 @@ def test_named_settings_exist(document):
     text = document.read_text()
     named = re.findall(r"--config\.([\w.]+)", text)
     named += [match[1] for word in quoted(text) if (match := re.match(r"(\w+\.\w+)(=|$)", word))]
-    keys = leaf_types(Config)
     files = {"py", "md", "json", "jsonl", "txt", "gguf", "index", "lock"}
     named = [key for key in named if key.split(".")[0] in SECTIONS and key.split(".")[-1] not in files]
-    assert not [key for key in named if key not in keys and key != "section.key"]
+    assert not [key for key in named if key not in KEYS and key != "section.key"]
 
 
 def documented_metrics() -> set[str]:
@@ -65,30 +77,44 @@ def documented_metrics() -> set[str]:
     return {name for cell in cells for name in quoted(cell) if not name.startswith("…")}
 
 
-def test_every_metric_is_documented_and_every_documented_metric_exists():
+def scores() -> list[tuple[Score, Sequence[str]]]:
+    """A score of each family, and what evaluations measure of it."""
     fact = Fact("f", ("a",), is_final_answer=True)
-    scored = score(["a"], ["a"], [fact], TaskConfig(), Counters(stop_reason="finish"))
-    spans = (Span("prompt", 0, 1), Span("sampled", 1, 2), Span("observation", 2, 3))
-    record = RolloutRecord(
-        run="r",
-        split="eval",
-        step=1,
-        task_id="q",
-        group=0,
-        attempt=0,
-        uid=0,
-        query="q",
-        tokens=(1, 2, 3),
-        spans=spans,
-        sample_logprobs=(-1.0,),
-        turns=(TurnRecord(calls=(CallRecord("finish"),)),),
-        score_parts=scored.parts,
-        reward=scored.reward,
-    )
-    made = set(rollout_metrics([record], 1)) | {name for name in summarise([record], 1) if "_low" not in name}
-    trainer = (PACKAGE / "trainer.py").read_text()
-    made |= set(re.findall(r'"((?:learn|speed)/\w+)"', trainer)) | {"compilations"}
-    made |= {"seconds/rollouts", "seconds/update"}
+    question = Question("q", "?", ("1",))
+    return [
+        (curated_score(["a"], ["a"], [fact], CuratedConfig(), Counters(stop_reason="finish")), CuratedFamily.measures),
+        (search_r1_score(question, "1", [], [], 0, 0, SearchR1Config(), 0.0), SearchR1Family.measures),
+        (search_tools_score(question, [], [], "", 0, SearchToolsConfig()), SearchToolsFamily.measures),
+        (gsm8k_score(question, "1", 0.0), GSM8KFamily.measures),
+    ]
+
+
+def test_every_metric_is_documented_and_every_documented_metric_exists():
+    made = {"compilations", "seconds/rollouts", "seconds/update"}
+    learnt = (PACKAGE / "trainer.py").read_text() + (PACKAGE / "learning/step.py").read_text()
+    made |= set(re.findall(r'"((?:learn|speed)/\w+)"', learnt))
+    for score, measures in scores():
+        record = RolloutRecord(
+            run="r",
+            split="s",
+            step=1,
+            task_id="q",
+            group=0,
+            attempt=0,
+            uid=0,
+            query="q",
+            source="nq",
+            tokens=(1, 2, 3),
+            spans=(Span("prompt", 0, 1), Span("sampled", 1, 2), Span("observation", 2, 3)),
+            sample_logprobs=(-1.0,),
+            turns=(TurnRecord(calls=(CallRecord("finish"),)),),
+            score_parts=score.parts,
+            reward=score.reward,
+        )
+        summary = {name for name in summarise([record], 1, measures) if "_low" not in name}
+        for name in set(rollout_metrics([record], 1)) | summary:
+            group = name.split("/")[0]
+            made.add(f"{group}/*" if group in ("source", "macro", "best_of_n") else name)
     assert documented_metrics() == made
 
 
@@ -123,3 +149,7 @@ def test_four_parts_know_nothing_of_each_other():
     parts = {"trajectory", "models", "search", "chat"}
     for part in parts:
         assert not imports(part) & (parts - {part})
+
+
+def test_rewards_stand_on_nothing():
+    assert not imports("rewards")

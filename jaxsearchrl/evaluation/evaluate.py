@@ -1,25 +1,40 @@
 """What an evaluation says: means over fixed tasks with intervals clustered by task, and how two evaluations differ."""
 
+import math
 from collections.abc import Sequence
 
 from jaxsearchrl.evaluation.statistics import Estimate, by_task, check_same_tasks, mean_estimate, paired_difference
 from jaxsearchrl.records import RolloutRecord
 from jaxsearchrl.telemetry.metrics import rollout_metrics
 
-# Means of these have an interval.
-MEASURES = ("reward", "f_beta", "f1", "precision", "recall", "candidate_recall")
 
+def summarise(records: Sequence[RolloutRecord], tries: int, measures: Sequence[str]) -> dict[str, float]:
+    """Metrics of one evaluation. Failures of the infrastructure are counted and enter no mean.
 
-def summarise(records: Sequence[RolloutRecord], tries: int) -> dict[str, float]:
-    """Metrics of one evaluation. Failures of the infrastructure are counted and enter no mean."""
+    measures: parts of the score. Of them and of the reward come means with intervals; where tasks have sources, also
+    means by source and the mean over sources (macro/*); of the first, the best of the tries.
+    """
     metrics = rollout_metrics(records, tries)
     scored = [record for record in records if not record.failed]
     if not scored:
         return metrics
-    for name in MEASURES:
+    for name in ("reward", *measures):
         metrics |= mean_estimate(by_measure(scored, name)).metrics(name if name == "reward" else f"score/{name}")
-    best = {task: [max(values)] for task, values in by_measure(scored, "f_beta").items()}
-    metrics["best_of_n/f_beta"] = mean_estimate(best).mean
+    best = {task: [max(values)] for task, values in by_measure(scored, measures[0]).items()}
+    metrics[f"best_of_n/{measures[0]}"] = mean_estimate(best).mean
+    return metrics | _by_source(scored, measures)
+
+
+def _by_source(scored: Sequence[RolloutRecord], measures: Sequence[str]) -> dict[str, float]:
+    sources = sorted({record.source for record in scored} - {""})
+    metrics: dict[str, float] = {}
+    for name in measures if sources else ():
+        means = {
+            source: mean_estimate(by_measure([r for r in scored if r.source == source], name)).mean
+            for source in sources
+        }
+        metrics |= {f"source/{source}/{name}": mean for source, mean in means.items()}
+        metrics[f"macro/{name}"] = math.fsum(means.values()) / len(means)
     return metrics
 
 

@@ -3,17 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from jaxsearchrl.config_checks import total_steps
 from jaxsearchrl.evaluation.evaluate import by_measure, compare
 from jaxsearchrl.evaluation.statistics import Estimate, mean_estimate, paired_difference
 from jaxsearchrl.experiment import Experiment
 from jaxsearchrl.records import RolloutRecord, read_records
-from jaxsearchrl.tasks.curated.baselines import curate_top_k
-from jaxsearchrl.tasks.curated.data import Task
+from jaxsearchrl.telemetry.metrics import label
 from jaxsearchrl.telemetry.metrics_file import read_metrics
-
-CHOICES = (1, 2, 3, 5, 10)
-CHOOSE_ON = 128
-"""The baseline's k is chosen among CHOICES on this many training tasks."""
 
 
 def write_report(workdir: Path, experiment: Experiment, step: int) -> str:
@@ -32,7 +28,7 @@ def write_report(workdir: Path, experiment: Experiment, step: int) -> str:
         "## What to do next",
         "",
         "* look at the plots, then at the rollouts of the best and the worst groups",
-        "* train longer: the same command with a larger `--config.train.steps` goes on from here",
+        f"* train longer: the same command with a larger `--config.{_limit(experiment)}` goes on from here",
         "* use your own documents and questions: `configs/curated_jsonl.py`",
         "",
     ]
@@ -41,28 +37,35 @@ def write_report(workdir: Path, experiment: Experiment, step: int) -> str:
     return text
 
 
+def _limit(experiment: Experiment) -> str:
+    """The setting that ended the run."""
+    train = experiment.config.train
+    return "train.steps" if total_steps(train, len(experiment.train_tasks)) == train.steps else "train.epochs"
+
+
 def _evaluations(workdir: Path, experiment: Experiment, first: int, last: int) -> list[str]:
     after = read_records(workdir, "eval", last)
     lines = [f"Evaluation tasks: {len(experiment.eval_tasks)}, {experiment.config.eval.tries} sampled tries each.", ""]
+    measures = experiment.family.measures
     if first < last:
-        lines += _changes(read_records(workdir, "eval", first), after)
-    reached = by_measure(after, "f_beta")
+        lines += _changes(read_records(workdir, "eval", first), after, measures[:4])
+    reached = by_measure(after, measures[0])
     if not reached:
         return [*lines, f"After step {last} no try was scored: the infrastructure failed them all.", ""]
-    k, values = baseline(experiment)
-    theirs = {task: [value] for task, value in values.items() if task in reached}
-    return [
-        *lines,
-        f"F-beta after step {last}: {mean_estimate(reached)}.",
-        f"Curating the top {k} of the raw question (k chosen on training tasks): {mean_estimate(theirs)}; "
-        f"the policy minus this baseline: {paired_difference(reached, theirs)}.",
-        "",
-    ]
+    lines.append(f"{label(measures[0])} after step {last}: {mean_estimate(reached)}.")
+    baseline = experiment.family.baseline(experiment.train_tasks, experiment.eval_tasks)
+    if baseline:
+        theirs = {task: [value] for task, value in baseline.values.items() if task in reached}
+        lines.append(
+            f"{baseline.words}: {mean_estimate(theirs)}; "
+            f"the policy minus this baseline: {paired_difference(reached, theirs)}."
+        )
+    return [*lines, ""]
 
 
-def _changes(before: Sequence[RolloutRecord], after: Sequence[RolloutRecord]) -> list[str]:
+def _changes(before: Sequence[RolloutRecord], after: Sequence[RolloutRecord], names: Sequence[str]) -> list[str]:
     lines = ["| measure | change | verdict |", "|---|---|---|"]
-    for name in ("f_beta", "precision", "recall", "f1"):
+    for name in names:
         change = compare(after, before, name)
         lines.append(f"| {name} | {change or 'no task was scored in both'} | {_verdict(change)} |")
     return [*lines, ""]
@@ -72,16 +75,3 @@ def _verdict(change: Estimate | None) -> str:
     if change is None or change.low is None or change.high is None:
         return "too few tasks"
     return "up" if change.low > 0 else "down" if change.high < 0 else "inside the noise"
-
-
-def baseline(experiment: Experiment) -> tuple[int, dict[str, float]]:
-    """The best k on training tasks, and F-beta of curating that many hits of the raw question, by evaluation task."""
-
-    def f_beta(tasks: Sequence[Task], k: int) -> dict[str, float]:
-        options = experiment.config.task
-        return {task.id: curate_top_k(task, experiment.index, k, options).parts["f_beta"] for task in tasks}
-
-    chosen_on = experiment.train_tasks[:CHOOSE_ON]
-    choices = [k for k in CHOICES if k <= experiment.config.task.max_curated]
-    k = max(choices, key=lambda k: sum(f_beta(chosen_on, k).values()))
-    return k, f_beta(experiment.eval_tasks, k)

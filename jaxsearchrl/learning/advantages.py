@@ -1,6 +1,7 @@
 """From rewards to advantages: the reward minus its group's mean, and nothing else (Dr. GRPO, arXiv:2503.20783).
 
-Dividing by the group's deviation would weigh questions by how hard they are, so it is not done.
+Dividing by the group's deviation, as GRPO does (arXiv:2402.03300), weighs questions by how hard they are: those that
+are nearly always right, or nearly never, count most. It is an option.
 """
 
 import math
@@ -14,6 +15,7 @@ from jaxsearchrl.errors import UserError
 # Rewards closer than this are equal: what is left of a sum in another order must not become a training signal.
 _RELATIVE_ROUNDING = 1e-9
 _ABSOLUTE_ROUNDING = 1e-12
+_LEAST_DEVIATION = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +44,12 @@ def group_advantages(
     rewards: Sequence[float] | np.ndarray,
     groups: Sequence[Hashable],
     valid: Sequence[bool] | np.ndarray,
+    *,
+    divide_by_deviation: bool = False,
 ) -> GroupAdvantages:
     """Removes from each of B rewards the mean of its group's valid rewards; computed in float64.
 
+    divide_by_deviation: then divides by the group's deviation (over n, not n - 1) plus 1e-6.
     groups: one key per trajectory; equal keys make a group, wherever they stand. The reward of an invalid trajectory is
     not read. Raises ValueError on unequal lengths, UserError on a non-finite reward of a valid trajectory.
     """
@@ -65,7 +70,8 @@ def group_advantages(
     for indices in members.values():
         group = np.array([rewards[index] for index in indices], np.float64)
         if not without_signal(group):  # else left at exactly 0: the mean of equal numbers can differ in the last bit
-            advantages[indices] = group - group.mean()
+            scale = group.std() + _LEAST_DEVIATION if divide_by_deviation else 1.0
+            advantages[indices] = (group - group.mean()) / scale
     return GroupAdvantages(advantages=advantages.astype(np.float32), valid=np.array(valid, bool))
 
 

@@ -7,14 +7,16 @@ need three times the memory on a CPU, where XLA's scheduler undoes rematerialisa
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from jaxsearchrl.config import LearningConfig
 from jaxsearchrl.learning.action_logprobs import action_logprobs
-from jaxsearchrl.learning.losses import LossStats, importance_sampling, supervised
+from jaxsearchrl.learning.losses import LossStats, policy_gradient, supervised
 from jaxsearchrl.learning.optimizer import Optimizer, apply_update
 from jaxsearchrl.learning.packing import PackedBatch
 from jaxsearchrl.models.decoder import (
@@ -32,9 +34,22 @@ Loss = Callable[[jax.Array, PackedBatch, jax.Array], tuple[jax.Array, LossStats]
 """logprobs [A], batch, denominator [] -> loss [] and what it saw."""
 
 
-def policy_loss(logprobs: jax.Array, batch: PackedBatch, denominator: jax.Array) -> tuple[jax.Array, LossStats]:
-    """Dr. GRPO by importance sampling: the ratio is against the sampling log-probs."""
-    return importance_sampling(logprobs, batch.old_logprobs, batch.advantages, batch.weights, denominator)
+def policy_loss(config: LearningConfig) -> Loss:
+    """The loss of RL that the settings ask for; ratios are against the sampling log-probs."""
+
+    def loss(logprobs: jax.Array, batch: PackedBatch, denominator: jax.Array) -> tuple[jax.Array, LossStats]:
+        return policy_gradient(
+            logprobs,
+            batch.old_logprobs,
+            batch.advantages,
+            batch.weights,
+            denominator,
+            config,
+            sampled=batch.sampled,
+            reference=batch.reference_logprobs if config.kl_weight else None,
+        )
+
+    return loss
 
 
 def supervised_loss(logprobs: jax.Array, batch: PackedBatch, denominator: jax.Array) -> tuple[jax.Array, LossStats]:
@@ -92,9 +107,11 @@ class Learner:
         batches: Sequence[PackedBatch],
         denominator: float,
         advance: Callable[[], None] = lambda: None,
+        reference: Weights | None = None,
     ) -> tuple[Weights, LossStats]:
         """The sum of the batches' gradients, a tree like `lora`, and their statistics.
 
+        reference: the adapter that a KL term is against; its log-probs are computed by a further forward pass.
         denominator: N · C, known before the first batch, so that the cut into batches cannot change the result.
         advance: called when a batch is done. Raises ValueError without a batch.
         """
@@ -105,6 +122,8 @@ class Learner:
         grads = [jax.tree.map(jnp.zeros_like, adapter) for adapter in adapters]
         stats = []
         for batch in batches:
+            if reference is not None:
+                batch = replace(batch, reference_logprobs=self.logprobs(reference, batch))
             state = Packed(jnp.asarray(batch.positions), jnp.asarray(batch.segments))
             inputs, x = [], self._embed(self._top, batch.tokens)
             for i in layers:

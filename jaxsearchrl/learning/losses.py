@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 
+from jaxsearchrl.config import LearningConfig
+
 # exp(20) is 5e8: far beyond any ratio that means something, far below what overflows in a sum of float32.
 _MAX_LOG_RATIO = 20.0
 
@@ -46,32 +48,67 @@ class LossStats:
         }
 
 
-def importance_sampling(
+def policy_gradient(
     logprobs: jax.Array,
     old_logprobs: jax.Array,
     advantages: jax.Array,
     weights: jax.Array,
     denominator: jax.Array | float,
+    config: LearningConfig,
+    *,
+    sampled: jax.Array | float = 1.0,
+    reference: jax.Array | None = None,
 ) -> tuple[jax.Array, LossStats]:
-    """-Σ weight · advantage · exp(logprob - old_logprob) / denominator over A slots; no clip, no KL.
+    """The loss of RL over A slots, (-Σ weight · gain + kl_weight · Σ weight · k3) / denominator. All [A] float32.
 
-    All [A] float32; denominator is N · C. At ratio 1 the gradient by a log-prob is -advantage / denominator. Log-ratios
-    are clamped to ±20, where their gradient ends. Statistics: ratio, gap = |logprob - old_logprob| (also its maximum),
-    logprob, clamped.
+    denominator is N · C. With r = exp(logprob - old_logprob) and A the advantage, the gain of a token is, by
+    `config.loss`:
+
+    importance_sampling   r A
+    truncated             min(r, cap) A logprob, where min(r, cap) is a constant (Ionides, 2008; IMPALA)
+    ppo                   min(r A, clip(r) A), clip to [1 - clip_low, 1 + clip_high] (Schulman et al., arXiv:1707.06347)
+    cispo                 clip(r) A logprob, where clip(r) is a constant (MiniMax-M1, arXiv:2506.13585)
+
+    At r = 1 each has the gradient -A / denominator by a log-prob. Log-ratios are clamped to ±20, where their gradient
+    ends. sampled: 0 on tokens that the policy did not sample (the ablation trains on them); their r is 1.
+    k3 = exp(d) - d - 1 with d = reference - logprob (Schulman, "Approximating KL divergence", 2020) estimates
+    KL(policy, reference) without bias and is never negative. Statistics: ratio, gap = |logprob - old_logprob| (also its
+    maximum), logprob, clamped, clipped (tokens that a clip or cap holds back), kl.
     """
     real = weights > 0
-    gap = jnp.where(real, logprobs - old_logprobs, 0.0)
+    gap = jnp.where(real & (jnp.asarray(sampled) > 0), logprobs - old_logprobs, logprobs - stop_gradient(logprobs))
+    gap = jnp.where(real, gap, 0.0)
     ratio = jnp.exp(jnp.clip(gap, -_MAX_LOG_RATIO, _MAX_LOG_RATIO))
-    loss = -jnp.sum(weights * advantages * ratio) / denominator
+    own = jnp.where(real, logprobs, 0.0)
+    clip = jnp.clip(ratio, 1 - config.clip_low, 1 + config.clip_high)
+    match config.loss:
+        case "importance_sampling":
+            gain, clipped = ratio * advantages, jnp.zeros_like(ratio)
+        case "truncated":
+            gain = stop_gradient(jnp.minimum(ratio, config.ratio_cap)) * advantages * own
+            clipped = ratio > config.ratio_cap
+        case "ppo":
+            gain = jnp.minimum(ratio * advantages, clip * advantages)
+            clipped = clip * advantages < ratio * advantages
+        case "cispo":
+            gain, clipped = stop_gradient(clip) * advantages * own, clip != ratio
+    loss = -jnp.sum(weights * gain) / denominator
+    k3 = jnp.zeros_like(ratio)
+    if reference is not None:
+        behind = jnp.where(real, jnp.clip(reference - own, -_MAX_LOG_RATIO, _MAX_LOG_RATIO), 0.0)
+        k3 = jnp.exp(behind) - behind - 1
+        loss += config.kl_weight * jnp.sum(weights * k3) / denominator
     size = stop_gradient(jnp.abs(gap))
+    sums = {
+        "ratio": ratio,
+        "gap": size,
+        "logprob": own,
+        "clamped": size > _MAX_LOG_RATIO,
+        "clipped": clipped,
+        "kl": k3,
+    }
     stats = LossStats(
-        sums={
-            "tokens": jnp.sum(weights),
-            "ratio": jnp.sum(weights * stop_gradient(ratio)),
-            "gap": jnp.sum(weights * size),
-            "logprob": jnp.sum(jnp.where(real, weights * stop_gradient(logprobs), 0.0)),
-            "clamped": jnp.sum(weights * (size > _MAX_LOG_RATIO)),
-        },
+        sums={"tokens": jnp.sum(weights), **{name: jnp.sum(weights * stop_gradient(x)) for name, x in sums.items()}},
         maxima={"gap": jnp.max(size)},
     )
     return loss, stats

@@ -25,21 +25,23 @@ Array: TypeAlias = Any  # numpy on the host, traced inside a jitted function
 class TrainRow:
     """One trajectory as the learner sees it; everything that belongs to a token travels in the same row.
 
-    tokens [T] int32; action_mask [T] bool, True on sampled ids; sample_logprobs [T] float32 nats, read where the
-    mask is True. Raises ValueError, naming `uid`, for unequal lengths, a non-finite number, a negative id, or a sampled
-    first token (nothing predicts it).
+    tokens [T] int32; action_mask [T] bool, True where the loss reads; sampled [T] bool, True on sampled ids, which are
+    all that the loss reads but for the ablation; sample_logprobs [T] float32 nats, read where both are True. Raises
+    ValueError, naming `uid`, for unequal lengths, a non-finite number, a negative id, or a first token that the loss
+    reads (nothing predicts it).
     """
 
     uid: int
     tokens: np.ndarray
     action_mask: np.ndarray
+    sampled: np.ndarray
     sample_logprobs: np.ndarray
     advantage: float
 
     def __post_init__(self) -> None:
-        lengths = len(self.tokens), len(self.action_mask), len(self.sample_logprobs)
+        lengths = [len(x) for x in (self.tokens, self.action_mask, self.sampled, self.sample_logprobs)]
         if len(set(lengths)) != 1:
-            raise ValueError(f"row {self.uid}: {lengths} tokens, mask values and log-probs; they must be as many")
+            raise ValueError(f"row {self.uid}: {lengths} tokens, mask values (two) and log-probs; they must be as many")
         if not lengths[0]:
             raise ValueError(f"row {self.uid} is empty")
         if not np.isfinite(self.sample_logprobs).all():
@@ -60,12 +62,17 @@ class TrainRow:
         return int(self.action_mask.sum())
 
 
-def row_from(uid: int, trajectory: Trajectory, advantage: float) -> TrainRow:
-    """The only way from a trajectory to a row. Raises as `TrainRow` does."""
+def row_from(uid: int, trajectory: Trajectory, advantage: float, *, observations: bool = False) -> TrainRow:
+    """The only way from a trajectory to a row. observations: the loss reads them as well. Raises as `TrainRow` does."""
+    sampled = np.array(trajectory.action_mask, bool)
+    read = sampled.copy()
+    if observations:
+        read[trajectory.spans[0].stop :] = True  # all but the prompt
     return TrainRow(
         uid=uid,
         tokens=np.array(trajectory.tokens, np.int32),
-        action_mask=np.array(trajectory.action_mask, bool),
+        action_mask=read,
+        sampled=sampled,
         sample_logprobs=np.array(trajectory.sample_logprobs, np.float32),
         advantage=float(advantage),
     )
@@ -80,7 +87,9 @@ class PackedBatch:
     segment 1 the shared beginning of the row's trajectories, segments 2 … what is each one's own.
     action_index: [A] int32, b·T + t of the hidden state that predicts the action, the position before it. Actions in a
     shared beginning stand here once per trajectory.
-    targets [A] int32: the sampled ids. old_logprobs, advantages, weights: [A] float32; weight 1 for an action.
+    targets [A] int32: the ids that the actions are. old_logprobs, advantages, weights: [A] float32; weight 1 for an
+    action. sampled [A] float32: 0 for an action that the policy did not sample. reference_logprobs [A] float32: under
+    another adapter; zeros until the learner fills them in.
     n_actions: [] int32; slots from here on are padding and hold zeros.
     """
 
@@ -92,6 +101,8 @@ class PackedBatch:
     old_logprobs: Array
     advantages: Array
     weights: Array
+    sampled: Array
+    reference_logprobs: Array
     n_actions: Array
 
 
@@ -206,9 +217,10 @@ def _batch(bins: Sequence[_Bin], B: int, T: int) -> PackedBatch:
             # The place of a position of the trajectory in the packed row; an action is predicted one position earlier.
             place = np.concatenate([np.arange(bin.shared), np.arange(own.start, own.stop)])
             advantages = np.full(len(at), row.advantage)
-            actions.append((b * T + place[at - 1], row.tokens[at], row.sample_logprobs[at], advantages))
+            sampled = row.sampled[at]
+            actions.append((b * T + place[at - 1], row.tokens[at], row.sample_logprobs[at], advantages, sampled))
             start = own.stop
-    index, targets, old_logprobs, advantages = (np.concatenate(parts) for parts in zip(*actions, strict=True))
+    index, targets, old_logprobs, advantages, sampled = (np.concatenate(parts) for parts in zip(*actions, strict=True))
     n_actions = len(index)
 
     def slots(values: np.ndarray, dtype: type) -> np.ndarray:
@@ -223,5 +235,7 @@ def _batch(bins: Sequence[_Bin], B: int, T: int) -> PackedBatch:
         old_logprobs=slots(old_logprobs, np.float32),
         advantages=slots(advantages, np.float32),
         weights=slots(np.ones(n_actions), np.float32),
+        sampled=slots(sampled, np.float32),
+        reference_logprobs=np.zeros(B * T, np.float32),
         n_actions=np.array(n_actions, np.int32),
     )

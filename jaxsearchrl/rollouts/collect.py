@@ -1,7 +1,6 @@
 """From tasks to rollouts and their records: G tries of each task, played by the current policy."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,8 @@ from jaxsearchrl.config import SamplingConfig
 from jaxsearchrl.records import RolloutRecord, trajectory_fields
 from jaxsearchrl.rollouts.loop import Rollout, run_episodes
 from jaxsearchrl.sampling.contract import Sampler
-from jaxsearchrl.tasks.curated.data import Task
 from jaxsearchrl.tasks.environment import Environment
+from jaxsearchrl.tasks.family import Task
 
 
 def collect(
@@ -66,7 +65,8 @@ def to_records(
                 uid=uid,
                 query=task.query,
                 adapter=adapter,
-                gold={"facts": [asdict(fact) for fact in task.facts]},
+                source=task.source,
+                gold=task.gold,
                 turns=tuple(rollout.turns),
                 stop_reason=rollout.stop_reason,
                 infrastructure_errors=tuple(rollout.errors),

@@ -1,18 +1,7 @@
 """The simple loop: an agent without tokens plays one episode (scripted experts, endpoints)."""
 
-from collections.abc import Sequence
-from typing import Protocol
-
 from jaxsearchrl.messages import AssistantTurn, Message
-from jaxsearchrl.tasks.environment import Environment
-
-
-class Agent(Protocol):
-    """Messages in, a turn out."""
-
-    def act(self, messages: Sequence[Message]) -> AssistantTurn:
-        """The turn that follows the conversation so far."""
-        ...
+from jaxsearchrl.tasks.environment import Agent, Environment
 
 
 def play(agent: Agent, environment: Environment) -> list[tuple[AssistantTurn, list[Message]]]:

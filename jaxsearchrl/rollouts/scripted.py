@@ -6,10 +6,9 @@ from jaxsearchrl.chat.format import ChatFormat
 from jaxsearchrl.config import SamplingConfig
 from jaxsearchrl.messages import Message
 from jaxsearchrl.rollouts.loop import Rollout, answer_turn, turn_record
-from jaxsearchrl.rollouts.play import Agent
 from jaxsearchrl.rollouts.token_agent import TokenAgent
 from jaxsearchrl.sampling.contract import SampleResult
-from jaxsearchrl.tasks.environment import Environment
+from jaxsearchrl.tasks.environment import Agent, Environment
 
 
 def scripted_rollout(agent: Agent, environment: Environment, chat: ChatFormat, config: SamplingConfig) -> Rollout:

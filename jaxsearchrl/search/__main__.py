@@ -39,8 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _show(hits: Sequence[Hit]) -> int:
     for rank, hit in enumerate(hits, start=1):
-        print(f"{rank:3d}  {hit.score:8.4f}  {hit.document.id}  {hit.document.title}")
+        score = f"  {hit.score:8.4f}" if hit.score else ""  # grep has none
+        print(f"{rank:3d}{score}  {hit.document.id}  {hit.document.title}")
         print("     " + " ".join(hit.snippet.split()))
+    if not hits:
+        print("no document matches", file=sys.stderr)
     return 0 if hits else 1
 
 
@@ -58,12 +61,12 @@ def _parser() -> argparse.ArgumentParser:
 
     command("build", "build the index, or check that it is up to date")
     search = command("search", "rank documents by BM25")
-    search.add_argument("query")
+    search.add_argument("query", help="plain words")
     grep = command("grep", "find documents by an RE2 pattern, in corpus order")
-    grep.add_argument("pattern")
-    grep.add_argument("--case_sensitive", action="store_true")
+    grep.add_argument("pattern", help="RE2 syntax; upper and lower case are the same")
+    grep.add_argument("--case_sensitive", action="store_true", help="they are not")
     for ranked in (search, grep):
-        ranked.add_argument("-k", type=int, default=10, help="how many documents to show")
+        ranked.add_argument("-k", type=int, default=10, help="how many documents to show; default: 10")
     command("read", "print one document").add_argument("id")
     return parser
 

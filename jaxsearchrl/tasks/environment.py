@@ -1,4 +1,4 @@
-"""The contract of an environment: pure Python, one object per episode, no tokens."""
+"""The contracts of an environment and of an agent that plays in one: plain Python, messages, no tokens."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -57,4 +57,12 @@ class Environment(Protocol):
     @property
     def stop_reason(self) -> str:
         """Why the environment ended the episode ("finish", "turns", "no_call", ...); "" while it runs."""
+        ...
+
+
+class Agent(Protocol):
+    """Messages in, a turn out."""
+
+    def act(self, messages: Sequence[Message]) -> AssistantTurn:
+        """The turn that follows the conversation so far."""
         ...

@@ -57,6 +57,11 @@ def rollout_metrics(records: Sequence[RolloutRecord], group_size: int) -> dict[s
     return metrics | _calls(scored) | _entropy(scored) | _signal(groups)
 
 
+def label(name: str) -> str:
+    """A measure's name in running text."""
+    return "F-beta" if name == "f_beta" else name.replace("_", " ")
+
+
 def _groups(records: Sequence[RolloutRecord], group_size: int) -> list[list[RolloutRecord]]:
     groups: dict[int, list[RolloutRecord]] = defaultdict(list)
     for record in records:

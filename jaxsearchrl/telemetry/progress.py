@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from jaxsearchrl.interruption import Interrupted
+
 
 class Progress:
     """Announces phases. Times are wall seconds of `clock`.
@@ -67,7 +69,8 @@ class Progress:
     def phase(self, name: str, total: int | None = None) -> Iterator[Callable[..., None]]:
         """Announces a phase; the block gets `advance(count=1)`, to be called from the same thread.
 
-        A block that raises ends in "failed". The seconds are added to `seconds[name]`.
+        A block that raises ends in "failed", or "stopped" where the run was asked to stop. The seconds are added to
+        `seconds[name]`.
         """
         started = self._clock()
         done = 0
@@ -85,6 +88,9 @@ class Progress:
         try:
             yield advance
             outcome = "done in"
+        except Interrupted:
+            outcome = "stopped after"
+            raise
         finally:
             spent = self._clock() - started
             self.seconds[name] = self.seconds.get(name, 0.0) + spent

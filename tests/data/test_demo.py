@@ -13,9 +13,12 @@ from jaxsearchrl.search.contract import Document
 from jaxsearchrl.search.index import open_or_build
 from jaxsearchrl.tasks.curated.data import check_gold, load_tasks
 from jaxsearchrl.tasks.curated.reward import recall
+from jaxsearchrl.tasks.questions import load_questions
 
 TINY_SPLITS = {"train": Split(0.6, 8, 2), "dev": Split(0.2, 2, 1), "eval": Split(0.2, 2, 1)}
-FILES = {"corpus.jsonl", "train.jsonl", "dev.jsonl", "eval.jsonl", "README.md", "manifest.json"}
+FILES = {"corpus.jsonl", "README.md", "manifest.json"} | {
+    f"{kind}{split}.jsonl" for kind in ("", "questions_", "sums_") for split in TINY_SPLITS
+}
 
 
 @pytest.fixture
@@ -43,19 +46,31 @@ def test_the_demo_is_built_and_its_tasks_are_of_the_documented_form(tiny):
     corpus = rows(files.corpus)
     assert len(corpus) == files.counts["passages"] == 30
     assert set(corpus[0]) == {"id", "title", "text"}
-    task = rows(files.train_tasks)[0]
+    task = rows(files.tasks["train"])[0]
     assert set(task) == {"id", "query", "facts", "answer"}
     assert task["query"].split("\n") == [fact["fact"] for fact in task["facts"]]
     assert len(task["answer"].split("\n")) == len(task["facts"]) == 2
-    for path, number in ((files.train_tasks, 8), (files.dev_tasks, 2), (files.eval_tasks, 2)):
-        assert len(load_tasks(path)) == number
+    for split, number in (("train", 8), ("dev", 2), ("eval", 2)):
+        assert len(load_tasks(files.tasks[split])) == number
     assert files.counts["eval questions"] == files.counts["eval facts"] == 5
+
+
+def test_single_questions_and_sums_are_divided_like_the_tasks(tiny):
+    files = demo.prepare_demo()
+    questions = {split: load_questions(path) for split, path in files.questions.items()}
+    assert {question.source for rows in questions.values() for question in rows} == {"SQuAD", "DROP"}
+    assert questions["train"][0].answers[1:] in ((), ("other",))
+    asked = {fact["fact"] for task in rows(files.tasks["eval"]) for fact in task["facts"]}
+    assert not asked & {question.query for question in (*questions["train"], *questions["dev"])}
+    sums = [sum for path in files.sums.values() for sum in load_questions(path)]
+    assert len({sum.id for sum in sums}) == len({sum.query for sum in sums}) == 10
+    assert all(int(sum.answers[0]) == int(sum.query.split()[2]) + 2 for sum in sums)
 
 
 def test_the_gold_passage_is_the_one_that_answers(tiny):
     files = demo.prepare_demo()
     texts = {row["id"]: row["text"] for row in rows(files.corpus)}
-    for task in rows(files.train_tasks):
+    for task in rows(files.tasks["train"]):
         for fact, answer in zip(task["facts"], task["answer"].split("\n"), strict=True):
             (gold,) = fact["chunk_ids"]
             word = next(word for word in fact["fact"].split() if word.endswith("1"))
@@ -84,7 +99,7 @@ def test_a_whole_build_is_used_again_and_an_unfinished_or_older_one_is_made_anew
         demo.prepare_demo()
         assert contents(tiny) == whole
     monkeypatch.setattr(demo, "SPLITS", TINY_SPLITS | {"train": Split(0.6, 7, 2)})
-    assert len(load_tasks(demo.prepare_demo().train_tasks)) == 7
+    assert len(load_tasks(demo.prepare_demo().tasks["train"])) == 7
 
 
 def test_a_build_that_is_interrupted_leaves_nothing_that_is_trusted(tiny, monkeypatch):
@@ -102,7 +117,7 @@ def test_a_build_that_is_interrupted_leaves_nothing_that_is_trusted(tiny, monkey
             demo.prepare_demo()
     assert len(written) == 2
     assert not (tiny / "manifest.json").exists()
-    assert demo.prepare_demo().eval_tasks.exists()
+    assert demo.prepare_demo().tasks["eval"].exists()
 
 
 def test_files_of_the_user_are_never_replaced(tiny, tmp_path):
@@ -219,8 +234,10 @@ def test_the_real_demo_has_its_passages_and_enough_tasks(real):
     assert len(rows(real / "corpus.jsonl")) == 4146
     counts = {split: len(load_tasks(real / f"{split}.jsonl")) for split in demo.SPLITS}
     assert counts == {"train": 1024, "dev": 96, "eval": 192}
+    questions = {split: len(load_questions(real / f"questions_{split}.jsonl")) for split in demo.SPLITS}
+    assert questions == {"train": 697, "dev": 97, "eval": 184}
     manifest = json.loads((real / "manifest.json").read_text())
-    assert manifest["fingerprint"] == "6c9c2c73cfc7fd9a0768285edd75a4d080cfc3398f9938dd3d593d1bac0736eb"
+    assert manifest["fingerprint"] == "915a2cebf71fc8354c8503ce91cb36bad6a586746787c841833467e69fd074f7"
 
 
 def test_searching_the_real_demo_part_by_part_finds_more_than_one_search(real, tmp_path):

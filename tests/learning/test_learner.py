@@ -16,6 +16,8 @@ from jaxsearchrl.models.architecture import Architecture, Rope
 from jaxsearchrl.models.decoder import build_model
 from jaxsearchrl.telemetry.compilations import compilations
 
+POLICY_LOSS = policy_loss(LearningConfig())
+
 TABLE = np.array([[0.1, 0.2, 0.3, 0.4], [0.25, 0.25, 0.25, 0.25], [0.7, 0.1, 0.1, 0.1], [0.5, 0.2, 0.2, 0.1]])
 """Row i: the distribution of what follows word i."""
 
@@ -46,7 +48,7 @@ def test_logprobs_of_four_words_by_hand(new_row):
     (batch,) = pack(rows, pack_rows=1, pack_tokens=12).batches
     # Row 1 first (1 0 | 0), then 0 -> 3 -> 2 -> 0 | 1 1 | -> 2.
     expected = np.log([0.1, 0.4, 0.2, 0.7, 0.25])
-    logprobs = markov_learner(policy_loss).logprobs({}, batch)
+    logprobs = markov_learner(POLICY_LOSS).logprobs({}, batch)
     np.testing.assert_allclose(logprobs[:5], expected, rtol=1e-6)
     assert not np.any(logprobs[5:])
 
@@ -54,7 +56,7 @@ def test_logprobs_of_four_words_by_hand(new_row):
 def test_the_temperature_is_that_of_the_sampler(new_row):
     (batch,) = pack([new_row(0, 1.0, [0], [2, 3])], pack_rows=1, pack_tokens=4).batches
     # Temperature 0.5 squares probabilities: 0.09 of 0.30, and 0.01 of 0.52.
-    logprobs = markov_learner(policy_loss, 0.5).logprobs({}, batch)
+    logprobs = markov_learner(POLICY_LOSS, 0.5).logprobs({}, batch)
     np.testing.assert_allclose(logprobs[:2], np.log([0.09 / 0.30, 0.01 / 0.52]), rtol=1e-5)
 
 
@@ -63,7 +65,7 @@ def test_the_loss_of_an_unchanged_policy_by_hand(new_row):
     batches = pack([on_policy(row) for row in rows], pack_rows=1, pack_tokens=5).batches
     assert len(batches) == 2
     denominator = 3 * 10.0
-    _, stats = markov_learner(policy_loss).gradient({}, batches, denominator)
+    _, stats = markov_learner(POLICY_LOSS).gradient({}, batches, denominator)
     # -(3 * 0.5 - 3 * 0.25 - 1 * 0.25) = -0.5, whatever the words.
     assert float(stats.sums["loss"]) == pytest.approx(-0.5, rel=1e-6)
     means = stats.means()
@@ -78,7 +80,7 @@ def test_the_loss_of_an_unchanged_policy_by_hand(new_row):
 def test_the_loss_of_a_changed_policy_by_hand(new_row):
     row = on_policy(new_row(0, 2.0, [0], [3, 2]), np.full((4, 4), 0.25))
     (batch,) = pack([row], pack_rows=1, pack_tokens=4).batches
-    _, stats = markov_learner(policy_loss).gradient({}, [batch], 10.0)
+    _, stats = markov_learner(POLICY_LOSS).gradient({}, [batch], 10.0)
     # Ratios 0.4 / 0.25 and 0.2 / 0.25.
     assert float(stats.sums["loss"]) == pytest.approx(-2.0 * (1.6 + 0.8), rel=1e-5)
 
@@ -91,7 +93,7 @@ def test_the_supervised_loss_by_hand(new_row):
 
 @pytest.fixture(scope="module")
 def learner(tiny):
-    return Learner(tiny.model, tiny.base, policy_loss, vocab_size=tiny.vocab_size, temperature=1.0)
+    return Learner(tiny.model, tiny.base, POLICY_LOSS, vocab_size=tiny.vocab_size, temperature=1.0)
 
 
 def test_the_gradient_enters_at_the_positions_before_actions_and_nowhere_else(learner, rows):
@@ -170,7 +172,7 @@ def test_actions_with_a_positive_advantage_become_likelier(tiny, learner, new_ro
 
 
 def test_nothing_is_compiled_after_the_first_step(tiny, rows):
-    learner = Learner(tiny.model, tiny.base, policy_loss, vocab_size=tiny.vocab_size, temperature=1.0)
+    learner = Learner(tiny.model, tiny.base, POLICY_LOSS, vocab_size=tiny.vocab_size, temperature=1.0)
     optimizer, update = optimizer_and_update(64.0)
     lora, counts = jax.tree.map(jnp.copy, tiny.lora), []
     state = optimizer.init(lora)
@@ -193,13 +195,13 @@ def test_the_head_holds_no_array_of_tokens_by_vocabulary():
     learner = Learner(
         build_model(arch, LoraConfig(rank=0)),
         {"embed_tokens": jax.ShapeDtypeStruct((V, D), jnp.bfloat16), "norm.weight": jax.ShapeDtypeStruct((D,), "f4")},
-        policy_loss,
+        POLICY_LOSS,
         vocab_size=V,
         temperature=1.0,
     )
     i32, f32 = (lambda *shape, d=dtype: jax.ShapeDtypeStruct(shape, d) for dtype in (jnp.int32, jnp.float32))
     A = B * T
-    batch = PackedBatch(i32(B, T), i32(B, T), i32(B, T), i32(A), i32(A), f32(A), f32(A), f32(A), i32())
+    batch = PackedBatch(i32(B, T), i32(B, T), i32(B, T), i32(A), i32(A), *[f32(A)] * 5, i32())
     memory = learner._head.lower(learner._top, f32(B, T, D), batch, 1.0).compile().memory_analysis()
     assert memory is not None
     # A chunk of 128 tokens by the vocabulary is 78 MB; all 16,384 tokens would be 10 GB.
@@ -208,7 +210,13 @@ def test_the_head_holds_no_array_of_tokens_by_vocabulary():
 
 def test_a_base_in_bfloat16_learns_nearly_the_same(tiny, tiny_bfloat16, learner, rows):
     batches = pack(rows, pack_rows=1, pack_tokens=24).batches
-    other = Learner(tiny_bfloat16.model, tiny_bfloat16.base, policy_loss, vocab_size=tiny.vocab_size, temperature=1.0)
+    other = Learner(
+        tiny_bfloat16.model,
+        tiny_bfloat16.base,
+        POLICY_LOSS,
+        vocab_size=tiny.vocab_size,
+        temperature=1.0,
+    )
     for batch in batches:
         n = int(batch.n_actions)
         exact, rounded = (x.logprobs(tiny.lora, batch)[:n] for x in (learner, other))

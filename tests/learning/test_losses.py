@@ -3,7 +3,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsearchrl.learning.losses import importance_sampling, supervised
+from jaxsearchrl.config import LearningConfig
+from jaxsearchrl.learning.losses import policy_gradient, supervised
+
+
+def importance_sampling(*arguments):
+    return policy_gradient(*arguments, LearningConfig())
 
 
 def test_importance_sampling_by_hand():
@@ -81,6 +86,79 @@ def test_wild_numbers_are_clamped_and_counted_and_padding_may_hold_anything():
     np.testing.assert_array_equal(gradient, [-1, 0, 0, 0])
     assert float(stats.sums["clamped"]) == 2
     assert all(np.isfinite(value) for value in stats.means().values())
+
+
+NEW, OLD = np.log([0.6, 0.1, 0.4, 0.9, 0.3]), np.log([0.5, 0.2, 0.4, 0.3, 1.0])  # ratios 1.2, 0.5, 1, 3 and padding
+ADVANTAGES, WEIGHTS = np.array([2.0, -1.0, 0.5, -2.0, 9.0]), np.array([1.0, 1.0, 1.0, 1.0, 0.0])
+BY_HAND = {
+    # loss times 8, gradient by each log-prob times 8, clipped; clip to [0.9, 1.1], cap 2
+    "importance_sampling": (-(2.4 - 0.5 + 0.5 - 6.0), [-2.4, 0.5, -0.5, 6.0], 0),
+    "truncated": (
+        -(1.2 * 2 * NEW[0] - 0.5 * NEW[1] + 0.5 * NEW[2] - 2 * 2 * NEW[3]),
+        [-2.4, 0.5, -0.5, 4.0],
+        1,
+    ),
+    # min(2.4, 1.1 · 2), min(-0.5, -0.9), 0.5, min(-6, -2.2): a clip that would help is ignored
+    "ppo": (-(2.2 - 0.9 + 0.5 - 6.0), [0.0, 0.0, -0.5, 6.0], 2),
+    "cispo": (
+        -(1.1 * 2 * NEW[0] - 0.9 * NEW[1] + 0.5 * NEW[2] - 1.1 * 2 * NEW[3]),
+        [-2.2, 0.9, -0.5, 2.2],
+        3,
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "wanted"), BY_HAND.items(), ids=BY_HAND)
+def test_each_loss_by_hand(kind, wanted):
+    config = LearningConfig(loss=kind, clip_low=0.1, clip_high=0.1, ratio_cap=2.0)
+    arrays = [jnp.asarray(x, jnp.float32) for x in (OLD, ADVANTAGES, WEIGHTS)]
+    (loss, stats), gradient = jax.value_and_grad(lambda x: policy_gradient(x, *arrays, 8.0, config), has_aux=True)(
+        jnp.asarray(NEW, jnp.float32)
+    )
+    np.testing.assert_allclose(loss * 8, wanted[0], rtol=1e-5)
+    np.testing.assert_allclose(gradient * 8, [*wanted[1], 0.0], rtol=1e-5)
+    assert float(stats.sums["clipped"]) == wanted[2]
+    assert stats.means()["ratio"] == pytest.approx((1.2 + 0.5 + 1 + 3) / 4, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", BY_HAND)
+def test_at_ratio_one_all_losses_have_one_gradient(kind):
+    logprobs, advantages = jnp.array([-1.0, -2.0, -0.5]), jnp.array([0.75, -0.25, 0.5])
+    gradient = jax.grad(
+        lambda x: policy_gradient(x, logprobs, advantages, jnp.ones(3), 4.0, LearningConfig(loss=kind))[0]
+    )(logprobs)
+    np.testing.assert_allclose(gradient, -advantages / 4, rtol=1e-6)
+
+
+def test_kl_by_hand_is_positive_pulls_towards_the_reference_and_ends_with_the_mask():
+    config = LearningConfig(kl_weight=0.5)
+    new, reference = jnp.log(jnp.array([0.5, 0.2, 0.3])), jnp.log(jnp.array([0.25, 0.4, 0.9]))
+    none, weights = jnp.zeros(3), jnp.array([1.0, 1.0, 0.0])
+
+    def loss(logprobs):
+        return policy_gradient(logprobs, new, none, weights, 10.0, config, reference=reference)
+
+    (value, stats), gradient = jax.value_and_grad(loss, has_aux=True)(new)
+    # d = log 0.5 and log 2: 0.5 + log 2 - 1 and 2 - log 2 - 1; the gradient by a log-prob is 1 - exp(d).
+    np.testing.assert_allclose(value, 0.5 * (0.5 + 1.0 - 1.0) / 10, rtol=1e-5)
+    np.testing.assert_allclose(gradient, [0.5 * 0.5 / 10, -0.5 * 1.0 / 10, 0.0], rtol=1e-5)
+    assert stats.means()["kl"] == pytest.approx(0.25, rel=1e-5)
+    nearer, _ = loss(new - gradient)
+    assert nearer < value
+    same, _ = policy_gradient(new, new, none, jnp.ones(3), 10.0, config, reference=new)
+    assert same == 0
+
+
+def test_what_was_not_sampled_has_ratio_one_and_no_gap():
+    new, old = jnp.array([-1.0, -2.0]), jnp.array([-0.5, 0.0])
+    (_, stats), gradient = jax.value_and_grad(
+        lambda x: policy_gradient(
+            x, old, jnp.ones(2), jnp.ones(2), 1.0, LearningConfig(), sampled=jnp.array([1.0, 0.0])
+        ),
+        has_aux=True,
+    )(new)
+    np.testing.assert_allclose(gradient, [-np.exp(-0.5), -1.0], rtol=1e-6)
+    assert stats.means()["gap"] == pytest.approx(0.25)
 
 
 def test_supervised_is_the_cross_entropy_of_the_weighted_tokens():

@@ -138,7 +138,7 @@ def test_each_action_stands_behind_its_own_history(trajectories, pack_rows, pack
     for uid, (start, later) in enumerate(trajectories):
         tokens, mask = [start, *(token for token, _ in later)], [False, *(sampled for _, sampled in later)]
         logprobs = -np.arange(len(tokens)) - uid / 32
-        rows.append(TrainRow(uid, np.array(tokens), np.array(mask), np.float32(logprobs), uid + 1.0))
+        rows.append(TrainRow(uid, np.array(tokens), np.array(mask), np.array(mask), np.float32(logprobs), uid + 1.0))
     packing = pack(rows, pack_rows=pack_rows, pack_tokens=pack_tokens)
     acting = {row.uid: row for row in rows if row.action_tokens}
     assert (packing.packed, packing.without_actions) == (len(acting), len(rows) - len(acting))
@@ -227,13 +227,14 @@ def test_a_repeated_uid_is_refused():
 
 
 def row(tokens=(1, 2, 3), mask=(0, 1, 1), logprobs=(0.0, -1.0, -2.0), advantage=1.0) -> TrainRow:
-    return TrainRow(9, np.array(tokens, np.int32), np.array(mask, bool), np.array(logprobs, np.float32), advantage)
+    read = np.array(mask, bool)
+    return TrainRow(9, np.array(tokens, np.int32), read, read, np.array(logprobs, np.float32), advantage)
 
 
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        ({"logprobs": (0.0, -1.0)}, r"\(3, 3, 2\) tokens, mask values and log-probs"),
+        ({"logprobs": (0.0, -1.0)}, r"\[3, 3, 3, 2\] tokens, mask values"),
         ({"mask": (0, 1)}, "they must be as many"),
         ({"tokens": (), "mask": (), "logprobs": ()}, "empty"),
         ({"logprobs": (0.0, float("nan"), -1.0)}, "log-prob is not finite"),

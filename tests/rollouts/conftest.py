@@ -7,7 +7,7 @@ import pytest
 
 from jaxsearchrl.chat.chatml import ChatML
 from jaxsearchrl.chat.tokenizer import load_tokenizer
-from jaxsearchrl.config import SamplingConfig, TaskConfig
+from jaxsearchrl.config import CuratedConfig, SamplingConfig
 from jaxsearchrl.dry_run import _write_tokenizer
 from jaxsearchrl.rollouts.loop import run_episodes
 from jaxsearchrl.sampling.contract import SampleResult
@@ -45,7 +45,7 @@ def index(corpus):
 @pytest.fixture(scope="session")
 def chat(tmp_path_factory, corpus):
     folder = tmp_path_factory.mktemp("tokenizer")
-    _write_tokenizer(folder, corpus, [])
+    _write_tokenizer(folder, [str(corpus)], [])
     return ChatML(load_tokenizer(folder), terse_tools=True)
 
 
@@ -54,7 +54,7 @@ def environment(index, chat):
     """Makes a new episode; keywords are options of the task."""
 
     def make(task=TASK, **options):
-        settings = replace(TaskConfig(max_observation_tokens=400), **options)
+        settings = replace(CuratedConfig(max_observation_tokens=400), **options)
         return CuratedEnvironment(task, index, index, settings, chat.count_tokens)
 
     return make
@@ -104,8 +104,10 @@ class ScriptedSampler:
             if done == end:
                 ids = tuple(ids[:end])
                 reason = "stop" if ids[-1] in self.chat.stop_ids else "length"
+                if request.find_stop and (keep := request.find_stop(ids)):
+                    ids, reason = ids[:keep], "stop_string"
                 # No two tokens of an episode have one log-prob.
-                logprobs = tuple(-(len(request.tokens) + i) / 4096 for i in range(end))
+                logprobs = tuple(-(len(request.tokens) + i) / 4096 for i in range(len(ids)))
                 results.append(SampleResult(uid, ids, logprobs, reason))
                 self.sampled.setdefault(uid, []).append(ids)
                 self.live[uid] = [*request.tokens, *ids]

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsearchrl.config import LoraConfig, SamplingConfig, TaskConfig
+from jaxsearchrl.config import CuratedConfig, LoraConfig, SamplingConfig
 from jaxsearchrl.messages import AssistantTurn, ToolCall
 from jaxsearchrl.models.decoder import build_model, init_lora, load_base
 from jaxsearchrl.models.files import open_checkpoint
@@ -40,7 +40,7 @@ CALLS = [
     ToolCall("curate", {"document_ids": ["mars", "owl"]}),
     ToolCall("finish", {}),
 ]
-OPTIONS = TaskConfig(max_turns=4, max_observation_tokens=60, compact_results=True)
+OPTIONS = CuratedConfig(max_turns=4, max_observation_tokens=60, compact_results=True)
 
 
 class Translated(CuratedEnvironment):

@@ -14,7 +14,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 from jaxsearchrl import trainer
-from jaxsearchrl.config import Config, LoraConfig, TaskConfig, TelemetryConfig
+from jaxsearchrl.config import ChatConfig, Config, CuratedConfig, LoraConfig, TelemetryConfig
 from jaxsearchrl.config_checks import validate
 from jaxsearchrl.config_tree import to_json, with_values
 from jaxsearchrl.dry_run import dry_run_config
@@ -49,8 +49,10 @@ def cache_dir(tmp_path_factory):
 @pytest.fixture(scope="session")
 def config(tmp_path_factory):
     """Six steps of two groups of two; eight tasks, so that step 5 begins the second epoch."""
-    task = TaskConfig(compact_results=True, max_turns=2, max_observation_tokens=64)
-    tiny = dry_run_config(Config(name="tiny", task=task), tmp_path_factory.mktemp("files"))
+    task = CuratedConfig(compact_results=True, max_turns=2, max_observation_tokens=64)
+    tiny = dry_run_config(
+        Config(name="tiny", task=task, chat=ChatConfig(terse_tools=True)), tmp_path_factory.mktemp("files")
+    )
     sampling = replace(tiny.sampling, slots=3, capacity=768, max_turn_tokens=16, decode_steps=8)
     tiny = replace(
         tiny,

@@ -36,9 +36,9 @@ class LetterE(CuratedEnvironment):
         return Score(share, {**score.parts, "f_beta": share}, score.outcome)
 
 
-def letter_e(experiment, task):
+def letter_e(experiment, task, step=0):
     """In the place of `Experiment.environment`."""
-    index, chat = experiment.index, experiment.chat
+    index, chat = experiment.family.index, experiment.chat
     return LetterE(task, index, index, experiment.config.task, chat.count_tokens)
 
 

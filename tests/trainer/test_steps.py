@@ -220,7 +220,7 @@ def test_the_policy_learns_what_is_rewarded(config, train, parts, tmp_path, monk
 
     monkeypatch.setattr(parts["LetterE"], "score", ascii_share)
     monkeypatch.setattr(dry_run, "VOCABULARY", 259)  # bytes and control tokens
-    monkeypatch.setattr(dry_run, "_calls", lambda corpus: [])
+    monkeypatch.setattr(dry_run, "_curated_turns", lambda documents: [])
     of_bytes = dry_run.dry_run_config(config, tmp_path / "files")
     settings = {
         "sampling.capacity": 1024,
@@ -262,7 +262,7 @@ def failing(letter_e, *broken):
     """Environments of which the ones made at places `broken` raise; one more is made before, to measure prompts."""
     made = []
 
-    def new(experiment, task):
+    def new(experiment, task, step=0):
         environment = letter_e(experiment, task)
         if len(made) - 1 in broken:
             environment.step = lambda turn: {}["question"]

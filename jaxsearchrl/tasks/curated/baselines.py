@@ -1,13 +1,32 @@
 """What no agent at all achieves."""
 
-from jaxsearchrl.config import TaskConfig
+from collections.abc import Mapping, Sequence
+
+from jaxsearchrl.config import CuratedConfig
 from jaxsearchrl.search.contract import Retriever
 from jaxsearchrl.tasks.curated.data import Task
 from jaxsearchrl.tasks.curated.reward import Counters, score
 from jaxsearchrl.tasks.environment import Score
 
+CHOICES = (1, 2, 3, 5, 10)
+CHOOSE_ON = 128
+"""k is chosen among CHOICES on this many training tasks."""
 
-def curate_top_k(task: Task, retriever: Retriever, k: int, options: TaskConfig) -> Score:
+
+def best_top_k(
+    train: Sequence[Task], evaluation: Sequence[Task], retriever: Retriever, options: CuratedConfig
+) -> tuple[int, Mapping[str, float]]:
+    """The best k on training tasks, and F-beta of curating that many hits of the raw question, by evaluation task."""
+
+    def f_beta(tasks: Sequence[Task], k: int) -> dict[str, float]:
+        return {task.id: curate_top_k(task, retriever, k, options).parts["f_beta"] for task in tasks}
+
+    choices = [k for k in CHOICES if k <= options.max_curated]
+    k = max(choices, key=lambda k: sum(f_beta(train[:CHOOSE_ON], k).values()))
+    return k, f_beta(evaluation, k)
+
+
+def curate_top_k(task: Task, retriever: Retriever, k: int, options: CuratedConfig) -> Score:
     """The score of one search with the query as it is, all its k best hits curated, and finish.
 
     Raises ValueError unless 1 <= k <= `options.max_curated`; InfrastructureError as the retriever does.

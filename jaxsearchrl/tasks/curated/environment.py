@@ -8,7 +8,7 @@ then has an observation a bound. A step works on a copy of the episode's state, 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jaxsearchrl.config import MAX_CALLS_PER_TURN, TaskConfig
+from jaxsearchrl.config import MAX_CALLS_PER_TURN, CuratedConfig
 from jaxsearchrl.messages import AssistantTurn, MalformedCall, Message, ToolCall, ToolSpec
 from jaxsearchrl.search.contract import BadPattern, Corpus, Retriever
 from jaxsearchrl.tasks.curated import replies
@@ -32,7 +32,7 @@ class CuratedEnvironment:
         task: Task,
         retriever: Retriever,
         corpus: Corpus,
-        options: TaskConfig,
+        options: CuratedConfig,
         count_tokens: Callable[[str], int],
     ) -> None:
         self._task, self._retriever, self._corpus = task, retriever, corpus

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxsearchrl.search.contract import Document, Hit
-from jaxsearchrl.text import well_formed
+from jaxsearchrl.text import largest, well_formed
 
 Body = dict[str, Any]
 Write = Callable[[Body], str]
@@ -134,29 +134,17 @@ def fit(reply: Reply, write: Write, room: int, count_tokens: Callable[[str], int
         return count_tokens(text) <= room
 
     least = min(1, len(reply.ids))
-    n = _largest(least, len(reply.ids), lambda n: fits(write(reply.body(n, reply.chars))))
+    n = largest(least, len(reply.ids), lambda n: fits(write(reply.body(n, reply.chars))))
     if n is not None:
         return write(reply.body(n, reply.chars)), reply.ids[:n]
-    chars = _largest(0, reply.chars, lambda chars: fits(write(reply.body(least, chars))))
+    chars = largest(0, reply.chars, lambda chars: fits(write(reply.body(least, chars))))
     if chars is not None:
         return write(reply.body(least, chars)), reply.ids[:least]
     text = write(reply.body(0, 0))
     if reply.chars and not fits(text):
         text = write(_NO_ROOM)
-    length = _largest(0, len(text), lambda length: fits(text[:length]))
+    length = largest(0, len(text), lambda length: fits(text[:length]))
     return text[: length or 0], ()
-
-
-def _largest(low: int, high: int, fits: Callable[[int], bool]) -> int | None:
-    """The largest size in [low, high] that fits, if all smaller ones do too; None if `low` does not."""
-    if fits(high):
-        return high
-    if not fits(low):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
 
 
 def _result(hit: Hit, chars: int, *, cut: bool) -> Body:

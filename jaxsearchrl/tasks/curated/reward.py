@@ -7,7 +7,7 @@ P = |C ∩ gold| / |C|, R = (facts with at least one chunk in C) / facts, F_b = 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from jaxsearchrl.config import TaskConfig
+from jaxsearchrl.config import CuratedConfig
 from jaxsearchrl.tasks.curated.data import Fact
 from jaxsearchrl.tasks.environment import Score
 
@@ -50,7 +50,7 @@ def score(
     curated: Collection[str],
     encountered: Collection[str],
     facts: Sequence[Fact],
-    options: TaskConfig,
+    options: CuratedConfig,
     counters: Counters,
 ) -> Score:
     """The score of an episode. `encountered`: the ids of all documents that it was shown.

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from jaxsearchrl.config import TaskConfig
+from jaxsearchrl.config import CuratedConfig
 from jaxsearchrl.messages import ToolSpec
 from jaxsearchrl.search.contract import MAX_PATTERN_CHARS
 from jaxsearchrl.text import well_formed
@@ -14,7 +14,7 @@ class ArgumentsError(ValueError):
     """Arguments that a tool cannot take; the message, written for the model, names the fault and the right form."""
 
 
-def tool_specs(options: TaskConfig) -> dict[str, ToolSpec]:
+def tool_specs(options: CuratedConfig) -> dict[str, ToolSpec]:
     """The tools by name, with the full schemas that arguments are checked against."""
     k = {
         "type": "integer",

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from jaxsearchrl.config import TaskConfig
+from jaxsearchrl.config import CuratedConfig
 from jaxsearchrl.search.index import open_or_build
 from jaxsearchrl.tasks.curated.data import Fact, Task
 from jaxsearchrl.tasks.curated.environment import CuratedEnvironment
@@ -57,7 +57,7 @@ def make_environment(index):
 
     def make(task=TASK, retriever=None, **options):
         environment = CuratedEnvironment(
-            task, retriever or index, index, replace(TaskConfig(max_observation_tokens=8192), **options), pieces
+            task, retriever or index, index, replace(CuratedConfig(max_observation_tokens=8192), **options), pieces
         )
         environment.reset()
         return environment

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jaxsearchrl.config import TaskConfig
+from jaxsearchrl.config import CuratedConfig
 from jaxsearchrl.errors import InfrastructureError
 from jaxsearchrl.messages import AssistantTurn, MalformedCall, ToolCall
 from jaxsearchrl.search.index import open_or_build
@@ -133,7 +133,7 @@ def environment_of_ids(tmp_path, task):
         rows = [{"id": i, "title": "T", "text": f"word{n} all"} for n, i in enumerate(ids)]
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         index = open_or_build(path)
-        environment = CuratedEnvironment(task, index, index, TaskConfig(compact_results=True), lambda text: 1)
+        environment = CuratedEnvironment(task, index, index, CuratedConfig(compact_results=True), lambda text: 1)
         environment.reset()
         return environment
 

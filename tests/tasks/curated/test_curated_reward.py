@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxsearchrl.config import TaskConfig
+from jaxsearchrl.config import CuratedConfig
 from jaxsearchrl.tasks.curated.data import Fact
 from jaxsearchrl.tasks.curated.reward import Counters, f_beta, precision, recall, score
 
 # b supports two facts; the second fact is the answer
 FACTS = (Fact("one", ("a", "b")), Fact("two", ("b", "c"), True), Fact("three", ("d",)))
-ALL_TERMS = TaskConfig(
+ALL_TERMS = CuratedConfig(
     beta=1.0,
     format_penalty=0.1,
     invalid_curation_penalty=0.02,
@@ -28,7 +28,7 @@ def finished(**counters):
 
 def test_the_published_example():
     """All facts found among four times as many documents: F4 = 17 · .25 / (16 · .25 + 1)."""
-    result = score(["a", "x", "y", "z"], [], (Fact("f", ("a",)),), TaskConfig(), finished())
+    result = score(["a", "x", "y", "z"], [], (Fact("f", ("a",)),), CuratedConfig(), finished())
     assert result.reward == pytest.approx(0.85)
     assert result.parts["f_beta"] == pytest.approx(0.85)
     assert result.parts["f1"] == pytest.approx(0.40)
@@ -49,7 +49,7 @@ def test_the_published_example():
     ],
 )
 def test_precision_counts_documents_and_recall_counts_facts(curated, p, r, answer, outcome):
-    result = score(curated, [], FACTS, TaskConfig(), finished())
+    result = score(curated, [], FACTS, CuratedConfig(), finished())
     assert result.parts["precision"] == pytest.approx(p)
     assert result.parts["recall"] == pytest.approx(r)
     assert result.parts["final_answer_recall"] == answer
@@ -87,19 +87,19 @@ def test_an_empty_set_is_flat_whatever_else_happened():
 def test_an_ending_by_a_malformed_call_is_worth_the_empty_penalty():
     result = score(["b", "d"], ["b", "d"], FACTS, ALL_TERMS, Counters(malformed_calls=1, stop_reason="malformed"))
     assert (result.reward, result.outcome, result.parts["recall"]) == (-0.2, "malformed", 1.0)
-    first = score(["a"], ["a"], FACTS, TaskConfig(), Counters(malformed_calls=1, stop_reason="malformed"))
+    first = score(["a"], ["a"], FACTS, CuratedConfig(), Counters(malformed_calls=1, stop_reason="malformed"))
     assert (first.reward, first.parts["empty"]) == (-0.2, 0)
     assert first.parts["f_beta"] == pytest.approx(17 / 3 / (16 + 1 / 3))
 
 
 def test_the_reward_ends_at_minus_one():
-    result = score(["x"], [], FACTS, TaskConfig(invalid_curation_penalty=0.5), finished(refused_ids=40))
+    result = score(["x"], [], FACTS, CuratedConfig(invalid_curation_penalty=0.5), finished(refused_ids=40))
     assert result.reward == -1
     assert result.parts["invalid_curation_penalty"] == -20
 
 
 def test_unfinished_means_anything_but_finish():
-    options = TaskConfig(unfinished_penalty=0.25)
+    options = CuratedConfig(unfinished_penalty=0.25)
     assert score(["b", "d"], [], FACTS, options, finished()).reward == 1
     for reason in ("", "turns", "tool_calls", "no_call"):
         assert score(["b", "d"], [], FACTS, options, Counters(stop_reason=reason)).reward == 0.75
@@ -107,12 +107,12 @@ def test_unfinished_means_anything_but_finish():
 
 def test_no_final_answer_fact_gives_no_final_answer_recall():
     """Not 0: in a mean over tasks that would be a failure."""
-    assert "final_answer_recall" not in score(["a"], [], (Fact("f", ("a",)),), TaskConfig(), finished()).parts
+    assert "final_answer_recall" not in score(["a"], [], (Fact("f", ("a",)),), CuratedConfig(), finished()).parts
 
 
 def test_useless_calls_are_worth_nothing():
     few, many = finished(tool_calls=1), finished(tool_calls=10, duplicate_calls=9)
-    assert score(["a"], [], FACTS, TaskConfig(), few).reward == score(["a"], [], FACTS, TaskConfig(), many).reward
+    assert score(["a"], [], FACTS, CuratedConfig(), few).reward == score(["a"], [], FACTS, CuratedConfig(), many).reward
 
 
 SHARES = st.integers(0, 30).map(lambda n: n / 30)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from jaxsearchrl.config import TaskConfig
+from jaxsearchrl.config import CuratedConfig
 from jaxsearchrl.tasks.curated.tools import ArgumentsError, check_arguments, terse, tool_specs, usage
 
-SPECS = tool_specs(TaskConfig(search_default_k=4, search_max_k=7, max_curated=12))
+SPECS = tool_specs(CuratedConfig(search_default_k=4, search_max_k=7, max_curated=12))
 
 
 def test_the_six_tools_state_the_limits():

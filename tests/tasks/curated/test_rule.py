@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from jaxsearchrl.config import TaskConfig
+from jaxsearchrl.config import CuratedConfig
 from jaxsearchrl.messages import AssistantTurn, ToolCall
 from jaxsearchrl.rollouts.play import play
 from jaxsearchrl.tasks.curated.baselines import curate_top_k
@@ -105,8 +105,8 @@ def test_the_loop_hands_the_agent_its_own_turns(make_environment):
 
 def test_the_baseline_curates_the_best_hits_of_the_raw_question(index, task):
     """The owl and Mars lead; P = R = 1 at k = 2, and P = 2/3 at k = 3: F4 = 17 · 2/3 / (16 · 2/3 + 1)."""
-    assert curate_top_k(task, index, 2, TaskConfig(unfinished_penalty=0.5)).reward == 1.0
-    third = curate_top_k(task, index, 3, TaskConfig())
+    assert curate_top_k(task, index, 2, CuratedConfig(unfinished_penalty=0.5)).reward == 1.0
+    third = curate_top_k(task, index, 3, CuratedConfig())
     assert third.reward == pytest.approx(34 / 35)
     assert (third.outcome, third.parts["curated_count"], third.parts["candidate_recall"]) == ("complete", 3, 1)
 
@@ -114,4 +114,4 @@ def test_the_baseline_curates_the_best_hits_of_the_raw_question(index, task):
 def test_the_baseline_keeps_to_the_capacity(index, task):
     for k in (0, 31):
         with pytest.raises(ValueError, match=r"must lie in 1\.\.30"):
-            curate_top_k(task, index, k, TaskConfig())
+            curate_top_k(task, index, k, CuratedConfig())

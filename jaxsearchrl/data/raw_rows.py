@@ -1,0 +1,80 @@
+"""Rows of somebody else's Parquet and JSONL files, one at a time.
+
+Parquet is read by pyarrow with the file's own schema: `datasets.load_dataset` casts all splits to one schema, which
+fails where their unused columns differ. Only the wanted columns are decoded.
+"""
+
+import difflib
+import gzip
+import itertools
+import zlib
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxsearchrl.errors import UserError
+from jaxsearchrl.strict_json import parse_lines
+
+BATCH_ROWS = 1024  # rows of a Parquet file in memory at a time
+
+Needed = Sequence[tuple[str, ...]]  # of each tuple's columns at least one must be there
+
+
+def read_rows(path: Path, needed: Needed, optional: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields (place, row) of a file in its order; places count from 1. A row has what is there of the columns named.
+
+    Raises UserError naming the file, and its row or column, for what cannot be read and for a missing column.
+    """
+    rows = _parquet_rows if path.suffix == ".parquet" else _jsonl_rows
+    try:
+        yield from rows(path, needed, optional)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error})") from error
+
+
+def _parquet_rows(path: Path, needed: Needed, optional: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    import pyarrow
+    from pyarrow import parquet
+
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            found = file.schema_arrow.names
+            _check_columns(found, needed, f"{path}: column")
+            wanted = [column for column in [*itertools.chain(*needed), *optional] if column in found]
+            for batch in file.iter_batches(BATCH_ROWS, columns=wanted):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"{path}: row {number}", row
+    except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{path}: {_fault(path)} (after row {number}: {error})") from error
+
+
+def _fault(path: Path) -> str:
+    """What is probably wrong with a Parquet file that cannot be read, and what to do."""
+    with path.open("rb") as file:
+        start = file.read(64)
+    if start.startswith(b"version https://git-lfs"):
+        return "only the pointer of a Git LFS file; fetch the file itself (git lfs pull)"
+    if start[:4] != b"PAR1":
+        return "not a Parquet file; download it again"
+    return "damaged or cut off; download it again"
+
+
+def _jsonl_rows(path: Path, needed: Needed, optional: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            for number, row in parse_lines(file, path):
+                _check_columns(row, needed, f"{path}:{number}: key")
+                yield f"{path}:{number}", row
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{path}: damaged or cut off; download it again ({error})") from error
+
+
+def _check_columns(found: Collection[str], needed: Needed, what: str) -> None:
+    for choices in needed:
+        if not any(choice in found for choice in choices):
+            names = " or ".join(f'"{choice}"' for choice in choices)
+            near = difflib.get_close_matches(choices[0], found, 1)
+            hint = f'; is it what "{near[0]}" holds? Then rename that' if near else ""
+            raise UserError(f"{what} {names} is missing; found {', '.join(found) or 'none'}{hint}")

@@ -1,0 +1,23 @@
+"""From a configuration's task section to the family that it names."""
+
+from jaxsearchrl.config import CuratedConfig, GSM8KConfig, SearchR1Config, SearchToolsConfig, TaskConfig
+from jaxsearchrl.search.index import open_or_build
+from jaxsearchrl.tasks.curated.family import CuratedFamily
+from jaxsearchrl.tasks.family import Family
+from jaxsearchrl.tasks.gsm8k.family import GSM8KFamily
+from jaxsearchrl.tasks.search_r1.family import SearchR1Family
+from jaxsearchrl.tasks.search_tools.family import SearchToolsFamily
+
+
+def open_family(options: TaskConfig) -> Family:
+    """The family at work, its index opened or built. Raises UserError naming the file at fault."""
+    match options:
+        case CuratedConfig():
+            index = open_or_build(options.corpus, options.index_dir, snippet_chars=options.snippet_chars)
+            return CuratedFamily(options, index)
+        case SearchR1Config():
+            return SearchR1Family(options, open_or_build(options.corpus, options.index_dir))
+        case SearchToolsConfig():
+            return SearchToolsFamily(options, open_or_build(options.corpus, options.index_dir))
+        case GSM8KConfig():
+            return GSM8KFamily(options)

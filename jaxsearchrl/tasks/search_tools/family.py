@@ -1,0 +1,52 @@
+"""The tool-call family: short answers to questions, found with one search tool."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from jaxsearchrl.config import SearchToolsConfig
+from jaxsearchrl.messages import AssistantTurn, Message, ToolCall
+from jaxsearchrl.search.index import LocalIndex
+from jaxsearchrl.tasks.questions import Question
+from jaxsearchrl.tasks.search_tools.environment import SEARCH, SearchToolsEnvironment
+from jaxsearchrl.tasks.search_tools.prompts import system_prompt
+
+
+class SearchToolsFamily:
+    """Implements `jaxsearchrl.tasks.family.Family`. It searches in `index`."""
+
+    measures = ("exact", "cover", "searches", "format", "gold_in_answer", "retrieved")
+
+    def __init__(self, options: SearchToolsConfig, index: LocalIndex):
+        self._options, self.index = options, index
+
+    @property
+    def fingerprints(self) -> Mapping[str, str]:
+        """The corpus, and the words of the prompt."""
+        return {"corpus": self.index.fingerprint, "prompt": system_prompt(self._options)}
+
+    def check(self, tasks: Sequence[Question], path: str) -> None:
+        """Any question can be scored."""
+
+    def environment(self, task: Question, count_tokens: Callable[[str], int], step: int) -> SearchToolsEnvironment:
+        """A new episode; the same at every step."""
+        return SearchToolsEnvironment(task, self.index, self._options, count_tokens)
+
+    def expert(self, task: Question) -> "Expert":
+        """An agent that searches for the question once and answers with the gold: it teaches the form."""
+        return Expert(task, searches=self._options.play == "agent")
+
+    def baseline(self, train: Sequence[Question], evaluation: Sequence[Question]) -> None:
+        """None: without a model nothing answers a question (`task.play` has what to compare with)."""
+
+
+class Expert:
+    """Searches for the question as it is, if it may, and then says the first gold answer."""
+
+    def __init__(self, task: Question, *, searches: bool):
+        self._task, self._searches = task, searches
+
+    def act(self, messages: Sequence[Message]) -> AssistantTurn:
+        """The next turn."""
+        if self._searches and not any(message.role == "tool" for message in messages):
+            query = " ".join(self._task.query.translate({ord("<"): " ", ord(">"): " "}).split())
+            return AssistantTurn(calls=(ToolCall(SEARCH.name, {"query": query}),))
+        return AssistantTurn(f"Answer: {' '.join(self._task.answers[0].split())}")

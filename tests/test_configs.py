@@ -1,0 +1,75 @@
+"""Every config file is valid, and a dry run of it goes through every part of a run."""
+
+import shutil
+from pathlib import Path
+
+import jax
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+
+from jaxsearchrl import trainer
+from jaxsearchrl.config_checks import validate
+from jaxsearchrl.config_flags import load_config
+from jaxsearchrl.dry_run import dry_run_config
+from jaxsearchrl.records import read_records
+from jaxsearchrl.telemetry.metrics_file import read_metrics
+
+ROOT = Path(__file__).parents[1]
+CONFIGS = sorted((ROOT / "configs").glob("*.py"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs_are_compiled_once(tmp_path_factory):
+    settings = {
+        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("xla")),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+    }
+    before = {name: getattr(jax.config, name) for name in settings}
+    for values in (settings, before):
+        for name, value in values.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()
+        if values is settings:
+            yield
+
+
+@pytest.fixture
+def example_task(tmp_path):
+    """A copy of docs/example_task, whose config writes files beside itself."""
+    for folder in ("configs", "docs/example_task"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("made", "__pycache__"))
+    return tmp_path / "docs/example_task"
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_it_is_valid(path):
+    config = load_config(str(path))
+    validate(config, check_files=False)
+    assert config.name == path.stem
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_its_dry_run_trains_evaluates_and_saves(path, tmp_path):
+    config = dry_run_config(load_config(str(path)), tmp_path / "files")
+    validate(config)
+    trainer.train(config, str(tmp_path / "run"))
+    rows = {(row["kind"], row["step"]): row for row in read_metrics(tmp_path / "run")}
+    assert {("train", 1), ("train", 2), ("eval", 0), ("eval", 2)} <= rows.keys()
+    # The learner is compiled in the first step that has something to learn.
+    assert rows["train", 2]["compilations"] == 0 or rows["train", 1]["learn/skipped"] == 1.0
+    assert rows["train", 1]["infrastructure/failed"] == 0
+    assert len(read_records(tmp_path / "run", "eval", 2)) == 2 * config.eval.tries
+    assert [path.name for path in sorted((tmp_path / "run/adapters").iterdir())][-1] == "step_000002"
+    assert (tmp_path / "run/report.md").exists()
+
+
+def test_the_example_of_a_task_of_ones_own_makes_its_files_from_notes(example_task):
+    config = load_config(str(example_task / "config.py"))
+    validate(config, check_files=False)
+    corpus = (example_task / "made/corpus.jsonl").read_text()
+    assert '"id": "kiln.md#Firing", "title": "The kiln: Firing"' in corpus
+    stamp = Path(config.task.corpus).stat().st_mtime_ns
+    assert load_config(str(example_task / "config.py")) == config
+    assert Path(config.task.corpus).stat().st_mtime_ns == stamp
+    assert len((example_task / "config.py").read_text().splitlines()) < 100

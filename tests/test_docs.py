@@ -10,6 +10,7 @@ import pytest
 from jaxsearchrl.config import Config, CuratedConfig, SearchR1Config, SearchToolsConfig, TaskConfig
 from jaxsearchrl.config_tree import leaf_types
 from jaxsearchrl.evaluation.evaluate import summarise
+from jaxsearchrl.messages import AssistantTurn
 from jaxsearchrl.records import CallRecord, RolloutRecord, TurnRecord
 from jaxsearchrl.tasks.curated.data import Fact
 from jaxsearchrl.tasks.curated.family import CuratedFamily
@@ -85,7 +86,7 @@ def scores() -> list[tuple[Score, Sequence[str]]]:
         (curated_score(["a"], ["a"], [fact], CuratedConfig(), Counters(stop_reason="finish")), CuratedFamily.measures),
         (search_r1_score(question, "1", [], [], 0, 0, SearchR1Config(), 0.0), SearchR1Family.measures),
         (search_tools_score(question, [], [], "", 0, SearchToolsConfig()), SearchToolsFamily.measures),
-        (gsm8k_score(question, "1", 0.0), GSM8KFamily.measures),
+        (gsm8k_score(question, AssistantTurn("1"), 0.0), GSM8KFamily.measures),
     ]
 
 

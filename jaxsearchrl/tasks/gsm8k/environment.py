@@ -37,7 +37,7 @@ class GSM8KEnvironment:
 
     def score(self) -> Score:
         """The score of the turn; that of silence before it."""
-        return score(self._task, self._turn.text if self._turn else "", self._format_weight)
+        return score(self._task, self._turn or AssistantTurn(), self._format_weight)
 
     def last_step(self) -> Mapping[str, Any]:
         """Nothing: there are no tools."""

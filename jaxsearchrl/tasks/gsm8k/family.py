@@ -53,4 +53,4 @@ class Expert:
 
     def act(self, messages: Sequence[Message]) -> AssistantTurn:
         """Its only turn."""
-        return AssistantTurn(f"<think>I work it out step by step.</think>\n<answer> {self._task.answers[0]} </answer>")
+        return AssistantTurn(f"<answer> {self._task.answers[0]} </answer>", reasoning="I work it out step by step.")

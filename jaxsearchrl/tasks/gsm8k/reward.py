@@ -1,5 +1,6 @@
 """The score of a sum: whether its number is right."""
 
+from jaxsearchrl.messages import AssistantTurn
 from jaxsearchrl.rewards.numeric import last_boxed, last_number, same_number
 from jaxsearchrl.rewards.outcome import outcome
 from jaxsearchrl.rewards.scores import additive_score
@@ -8,13 +9,14 @@ from jaxsearchrl.tasks.environment import Score
 from jaxsearchrl.tasks.questions import Question
 
 
-def score(task: Question, text: str, format_weight: float) -> Score:
-    r"""text: the policy's turn.
+def score(task: Question, turn: AssistantTurn, format_weight: float) -> Score:
+    r"""turn: the policy's, its reasoning read out of `<think>` … `</think>`.
 
     The answer is the last number within `<answer>` … `</answer>`; without the tags that of the last `\boxed{…}`, or of
-    the whole text. The reward is 1 if it equals a gold number, plus `format_weight` for `<think>` … `<answer>` … and
+    the whole turn. The reward is 1 if it equals a gold number, plus `format_weight` for `<think>` … `<answer>` … and
     nothing else. Parts: exact (the right number), tagged (within the tags), format.
     """
+    text = f"<think>{turn.reasoning}</think>{turn.text}" if turn.reasoning else turn.text
     tagged = last_answer([text])
     boxed = last_boxed(text)
     answer = last_number(next((part for part in (tagged, boxed) if part is not None), text))

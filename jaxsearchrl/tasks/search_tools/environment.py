@@ -86,8 +86,7 @@ class SearchToolsEnvironment:
 
     def score(self) -> Score:
         """The score of the last turn's answer line; `invalid_reward` without exactly one."""
-        texts = [turn.text for turn in self._turns]
-        return score(self._task, texts, self._shown, self.stop_reason, self._searches, self._options)
+        return score(self._task, self._turns, self._shown, self.stop_reason, self._searches, self._options)
 
     def last_step(self) -> Mapping[str, Any]:
         """`calls`: name, arguments, ok, outcome; `encountered`: the hits shown, with id, rank and call."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from jaxsearchrl.config import SearchToolsConfig
+from jaxsearchrl.messages import AssistantTurn
 from jaxsearchrl.rewards.answer_line import answer_line
 from jaxsearchrl.rewards.outcome import outcome
 from jaxsearchrl.rewards.scores import penalised_score
@@ -13,25 +14,26 @@ from jaxsearchrl.tasks.questions import Question
 
 def score(
     task: Question,
-    turns: Sequence[str],
+    turns: Sequence[AssistantTurn],
     documents: Sequence[str],
     stop_reason: str,
     searches: int,
     options: SearchToolsConfig,
 ) -> Score:
-    """turns: the policy's texts without calls. documents: what it was shown, title and text.
+    """documents: what the policy was shown, title and text.
 
     The reward is 1 for an exact match, 0 for another answer, `options.invalid_reward` without exactly one answer line
     in the last turn. Parts: exact, cover, gold_in_answer, format (one answer line), retrieved, searches, turns.
     Texts are compared with Unicode punctuation deleted, as in the published experiment.
     """
-    answer = answer_line(turns[-1]) if turns and stop_reason else None
+    answer = answer_line(turns[-1].text) if turns and stop_reason else None
     answered = bool(answer)
     exact = answered and exact_match(answer, task.answers, unicode_normalised)
+    said = "\n".join(f"{turn.reasoning}\n{turn.text}" for turn in turns)
     parts = {
         "exact": float(exact),
         "cover": float(answered and cover_match(answer, task.answers, unicode_normalised)),
-        "gold_in_answer": float(gold_in_answer("\n".join(turns), task.answers, unicode_normalised)),
+        "gold_in_answer": float(gold_in_answer(said, task.answers, unicode_normalised)),
         "format": float(answered),
         "retrieved": float(any(cover_match(text, task.answers, unicode_normalised) for text in documents)),
         "searches": float(searches),

@@ -2,9 +2,9 @@
 
 import pytest
 
+from jaxsearchrl.chat.tool_json import read_turn
 from jaxsearchrl.config import GSM8KConfig
 from jaxsearchrl.errors import UserError
-from jaxsearchrl.messages import AssistantTurn
 from jaxsearchrl.rollouts.play import play
 from jaxsearchrl.tasks.gsm8k.family import GSM8KFamily
 from jaxsearchrl.tasks.questions import Question
@@ -32,11 +32,12 @@ def test_a_turn_is_worth_its_number_and_its_form(text, worth):
     [message] = environment.reset()
     assert message.content.endswith("Problem: What is 6 times 1,200?")
     assert environment.stop_reason == ""
-    assert environment.step(AssistantTurn(text)) == ([], True)
+    turn = read_turn(text, truncated=False)  # as the chat format reads it: what is thought stands apart
+    assert environment.step(turn) == ([], True)
     score = environment.score()
     assert (score.reward, score.outcome, environment.stop_reason) == (pytest.approx(worth[0]), worth[1], "finish")
     with pytest.raises(RuntimeError, match="over"):
-        environment.step(AssistantTurn(text))
+        environment.step(turn)
 
 
 def test_the_expert_gets_the_full_reward():

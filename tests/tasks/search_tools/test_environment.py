@@ -85,6 +85,13 @@ def test_misbehaviour_is_worth_exactly_what_is_documented(make, turns, reward, o
     assert (score.reward, score.outcome, environment.stop_reason) == (pytest.approx(reward), outcome, stop)
 
 
+def test_a_gold_answer_in_thinking_is_in_the_policys_text_and_not_rewarded(make):
+    environment = make()
+    said(environment, "<think>It is glass.</think>I do not say.")
+    score = environment.score()
+    assert (score.parts["gold_in_answer"], score.parts["exact"], score.reward) == (1.0, 0.0, -0.1)
+
+
 def test_the_turn_budget_ends_an_episode(make):
     environment = make(max_searches=9, max_turns=2)
     said(environment, call(), call())

@@ -47,7 +47,7 @@ class SearchR1Environment:
         self.stop_reason = ""
         self._answered: str | None = None
         self._turns: list[AssistantTurn] = []
-        self._shown: list[str] = []  # documents as texts, for the score's "retrieved"
+        self._shown: list[str] = []  # what searches showed, for the score's "retrieved"
         self._searches = 0
         self._last_step: dict[str, Any] = {"calls": [], "encountered": []}
 
@@ -71,17 +71,26 @@ class SearchR1Environment:
         if isinstance(call, ToolCall) and call.name == "search" and number <= self._searching_turns:
             searching, hits = True, self._search(call.arguments["query"])
         self._turns.append(turn)
-        messages, shown = self._answer(call, hits, searching)
+        self._searches += searching
         if isinstance(call, ToolCall) and call.name == "answer":
             self._answered, self.stop_reason = call.arguments["text"], "finish"
         elif number >= self._searching_turns + self._options.final_turn:
             self.stop_reason = "turns"
-        self._searches += searching
+        messages: list[Message] = []
+        count = 0  # documents that the policy gets to see
+        if not self.stop_reason and searching:
+            text, count = self._documents(hits)
+            self._shown.append(text)
+            messages = [Message("tool", text or NOTHING_FOUND, name="search")]
+        elif not self.stop_reason:
+            messages = [Message("user", INVALID)]
         self._last_step = {
             "calls": [_record(call, hits, searching)] if call else [],
-            "encountered": [{"id": hit.document.id, "rank": rank, "call": 0} for rank, hit in enumerate(shown, 1)],
+            "encountered": [
+                {"id": hit.document.id, "rank": rank, "call": 0} for rank, hit in enumerate(hits[:count], 1)
+            ],
         }
-        return [] if self.stop_reason else messages, bool(self.stop_reason)
+        return messages, bool(self.stop_reason)
 
     def score(self) -> Score:
         """The score of the answer, 0 where there is none."""
@@ -108,15 +117,6 @@ class SearchR1Environment:
         if not any(character.isalnum() for character in query):
             return []
         return self._retriever.search(query, self._options.search_k)
-
-    def _answer(
-        self, call: ToolCall | MalformedCall | None, hits: Sequence[Hit], searching: bool
-    ) -> tuple[list[Message], Sequence[Hit]]:
-        if searching:
-            text, count = self._documents(hits)
-            self._shown += [f"{hit.document.title}\n{hit.document.text}" for hit in hits[:count]]
-            return [Message("tool", text or NOTHING_FOUND, name="search")], hits[:count]
-        return [Message("user", INVALID)], []
 
     def _documents(self, hits: Sequence[Hit]) -> tuple[str, int]:
         texts = [f'Doc {i}(Title: "{hit.document.title}") {hit.document.text}' for i, hit in enumerate(hits, start=1)]

@@ -22,7 +22,7 @@ def score(
     format_weight: float,
 ) -> Score:
     """answer: what ended the episode, None without one. turns: all that the policy said, one text each. documents: what
-    it was shown, title and text. invalid_actions: turns without an action.
+    searches showed it, as text. invalid_actions: turns without an action.
 
     The reward is 1 for a right answer (as `options.match` compares), plus `format_weight` for the form, or the
     published structured score. Parts: exact, cover, gold_in_answer (anywhere in the policy's text), format (whether

@@ -75,7 +75,7 @@ class SearchToolsEnvironment:
         text, count = self._documents(hits)
         self._turns.append(turn)
         self._searches += 1
-        self._shown += [f"{hit.document.title}\n{hit.document.text}" for hit in hits[:count]]
+        self._shown.append(text)
         self._last_step = {
             "calls": [_record(call, True, "found" if hits else "nothing_found")],
             "encountered": [

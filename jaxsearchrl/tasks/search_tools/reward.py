@@ -20,7 +20,7 @@ def score(
     searches: int,
     options: SearchToolsConfig,
 ) -> Score:
-    """documents: what the policy was shown, title and text.
+    """documents: what searches showed the policy, as text.
 
     The reward is 1 for an exact match, 0 for another answer, `options.invalid_reward` without exactly one answer line
     in the last turn. Parts: exact, cover, gold_in_answer, format (one answer line), retrieved, searches, turns.

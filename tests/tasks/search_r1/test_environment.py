@@ -144,9 +144,18 @@ def test_observations_end_at_a_documents_end_within_the_budget(make):
 
 
 def test_only_what_was_shown_counts_as_retrieved(make):
-    environment = make(max_observation_tokens=6, search_k=1)
+    for room, retrieved in ((6, 0.0), (500, 1.0)):  # cut before the glass, and whole
+        environment = make(max_observation_tokens=room, search_k=1)
+        said(environment, SEARCH)
+        assert environment.last_step()["encountered"] == [{"id": "brell", "rank": 1, "call": 0}]
+        assert environment.score().parts["retrieved"] == retrieved
+
+
+def test_what_the_last_search_finds_is_not_shown(make):
+    environment = make(max_turns=1, final_turn=False, search_k=1)
     said(environment, SEARCH)
-    assert environment.last_step()["encountered"] == [{"id": "brell", "rank": 1, "call": 0}]
+    assert environment.last_step()["encountered"] == []
+    assert (environment.score().parts["retrieved"], environment.score().parts["searches"]) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -33,25 +33,31 @@ TASKS = [
     Task("q2", "How far does an owl turn its head?", (Fact("degrees", ("owl",)),)),
     Task("q3", "How is black tea made?", (Fact("boil", ("tea",)),)),
 ]
-CALLS = [
-    ToolCall("bm25_search", {"query": "moons"}),
-    ToolCall("bm25_search", {"query": "black tea leaves"}),
-    ToolCall("grep_corpus", {"pattern": "owl|Mars"}),
+SEARCHES = [
+    ToolCall("bm25_search", {"query": "moons of Mars, an owl's head, black tea leaves"}),
+    ToolCall("grep_corpus", {"pattern": "owl|Mars|tea"}),
+]
+CHOICES = [
+    ToolCall("curate", {"document_ids": ["mars"]}),
     ToolCall("curate", {"document_ids": ["mars", "owl"]}),
+    ToolCall("curate", {"document_ids": ["tea"]}),
     ToolCall("finish", {}),
 ]
 OPTIONS = CuratedConfig(max_turns=4, max_observation_tokens=60, compact_results=True)
 
 
 class Translated(CuratedEnvironment):
-    """Takes the noise of a random model for a call, so that episodes differ in answers, turns and rewards."""
+    """Takes the noise of a random model for a search and a choice, so that episodes differ in turns and rewards.
+
+    The noise is another on another machine: whatever it is, most episodes must find documents and choose among them.
+    """
 
     pause = staticmethod(lambda: None)
 
     def step(self, turn):
         self.pause()
         number = zlib.crc32(turn.text.encode())
-        return super().step(AssistantTurn(turn.text, calls=(CALLS[number % 5], CALLS[number // 5 % 4])))
+        return super().step(AssistantTurn(turn.text, calls=(SEARCHES[number % 2], CHOICES[number // 2 % 4])))
 
 
 @pytest.fixture(scope="module")

@@ -77,20 +77,37 @@ def test_stop_ids_and_vocabulary(smollm2, qwen3):
     assert qwen3.vocab_size == 151669  # the model has 151,936 rows
 
 
-@pytest.mark.parametrize("messages", [[SYSTEM, USER], [USER], [SYSTEM, USER, Message("system", "Also."), USER]])
-def test_prompts_equal_the_template(smollm2, smollm2_tokenizer, qwen3, qwen3_tokenizer, messages):
+@pytest.fixture(scope="module", params=["qwen2_5", "qwen3"])
+def qwen_tokenizer(request):
+    return request.getfixturevalue(f"{request.param}_tokenizer")
+
+
+@pytest.fixture(scope="module")
+def qwen(qwen_tokenizer):
+    return ChatML(qwen_tokenizer)
+
+
+PROMPTS = [[SYSTEM, USER], [USER], [SYSTEM, USER, Message("system", "Also."), USER]]
+
+
+@pytest.mark.parametrize("messages", PROMPTS)
+def test_prompts_equal_the_template(smollm2, smollm2_tokenizer, messages):
     assert smollm2.prompt_ids(messages, []) == template_ids(smollm2_tokenizer, messages)
-    assert qwen3.prompt_ids(messages, []) == template_ids(qwen3_tokenizer, messages)
+
+
+@pytest.mark.parametrize("messages", PROMPTS)
+def test_qwens_prompts_equal_the_template(qwen, qwen_tokenizer, messages):
+    assert qwen.prompt_ids(messages, []) == template_ids(qwen_tokenizer, messages)
 
 
 @pytest.mark.parametrize("messages", [[SYSTEM, USER], [USER], [Message("system", ""), USER]])
-def test_prompts_with_tools_equal_the_template(qwen3, qwen3_tokenizer, messages):
-    assert qwen3.prompt_ids(messages, TOOLS) == template_ids(qwen3_tokenizer, messages, HF_TOOLS)
+def test_prompts_with_tools_equal_the_template(qwen, qwen_tokenizer, messages):
+    assert qwen.prompt_ids(messages, TOOLS) == template_ids(qwen_tokenizer, messages, HF_TOOLS)
 
 
-def test_prompts_with_earlier_turns_equal_the_template(qwen3, qwen3_tokenizer):
+def test_prompts_with_earlier_turns_equal_the_template(qwen, qwen_tokenizer):
     messages = [SYSTEM, USER, Message("assistant", turn=TURN), *RESULTS, USER, Message("assistant", "Done."), USER]
-    assert qwen3.prompt_ids(messages, TOOLS) == template_ids(qwen3_tokenizer, messages, HF_TOOLS)
+    assert qwen.prompt_ids(messages, TOOLS) == template_ids(qwen_tokenizer, messages, HF_TOOLS)
 
 
 def test_smollm2_gets_its_own_system_message_only_without_one(smollm2):
@@ -142,15 +159,15 @@ def test_observations_are_the_expected_text_with_real_control_tokens(chat, name)
 
 
 @pytest.mark.parametrize("messages", [RESULTS, RESULTS[:1], [Message("user", "Call a tool.")], [*RESULTS, USER]])
-def test_observations_equal_the_template(qwen3, qwen3_tokenizer, messages):
+def test_observations_equal_the_template(qwen, qwen_tokenizer, messages):
     # The user's word at the end keeps Qwen3's template from rewriting the assistant's turn.
     start = [SYSTEM, USER, Message("assistant", turn=TURN)]
-    whole = template_ids(qwen3_tokenizer, [*start, *messages, USER], HF_TOOLS, generation=False)
-    tail = template_ids(qwen3_tokenizer, [USER], generation=False)
-    ours = qwen3.prompt_ids([SYSTEM, USER], TOOLS) + qwen3.turn_ids(TURN)
-    suffix = qwen3.observation_ids(messages, stopped=True)
-    generation = qwen3.encode("assistant\n")
-    assert [*ours, *suffix] == [*whole[: -len(tail)], qwen3.prompt_ids([], [])[-len(generation) - 1], *generation]
+    generation = qwen.encode("assistant\n")
+    whole = template_ids(qwen_tokenizer, [*start, *messages, USER], HF_TOOLS, generation=False)
+    tail = qwen.observation_ids([USER], stopped=True)[1 : -len(generation) - 1]
+    ours = qwen.prompt_ids([SYSTEM, USER], TOOLS) + qwen.turn_ids(TURN)
+    suffix = qwen.observation_ids(messages, stopped=True)
+    assert [*ours, *suffix] == [*whole[: -len(tail)], qwen.prompt_ids([], [])[-len(generation) - 1], *generation]
 
 
 def test_smollm2_observations_equal_the_template(smollm2, smollm2_tokenizer):

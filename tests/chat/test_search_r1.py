@@ -1,4 +1,4 @@
-"""Search-R1's tags over the real tokenizers of SmolLM2 and Qwen3."""
+"""Search-R1's tags over the real tokenizers of SmolLM2, Qwen2.5 and Qwen3."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from jaxsearchrl.chat.stops import find_stop
 from jaxsearchrl.messages import AssistantTurn, MalformedCall, Message, ToolCall
 
 
-@pytest.fixture(scope="module", params=["smollm2", "qwen3"])
+@pytest.fixture(scope="module", params=["smollm2", "qwen2_5", "qwen3"])
 def tokenizer(request):
     return request.getfixturevalue(f"{request.param}_tokenizer")
 

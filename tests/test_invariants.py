@@ -1,6 +1,7 @@
 """What must hold between the sampler and the learner: the same weights, the same buffers, the same log-probs."""
 
 from dataclasses import replace
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +14,9 @@ from jaxsearchrl.experiment import load_experiment
 from jaxsearchrl.learning.learner import Learner, make_update, policy_loss
 from jaxsearchrl.learning.optimizer import make_optimizer
 from jaxsearchrl.learning.packing import pack, row_from
-from jaxsearchrl.models.architecture import Architecture, Rope
+from jaxsearchrl.models.architecture import Family
 from jaxsearchrl.models.decoder import build_model, init_lora
+from jaxsearchrl.models.tiny import tiny_architecture
 from jaxsearchrl.sampling.contract import SampleRequest
 from jaxsearchrl.sampling.engine import Engine
 from jaxsearchrl.telemetry.compilations import compilations
@@ -23,9 +25,7 @@ from jaxsearchrl.trajectory import Trajectory
 
 POLICY_LOSS = policy_loss(LearningConfig())
 
-VOCAB, STOP, CHUNK = 59, 7, 8
-ARCH = Architecture("qwen2", 61, 24, 2, 9, 3, 4, 32, 1e-5, True, True, False, False, 128, Rope())
-MODEL = build_model(ARCH, LoraConfig(rank=3))
+VOCAB, STOPS, CHUNK = 59, range(8), 8
 CONFIG = SamplingConfig(slots=3, capacity=96, extend_chunks=2, chunk_tokens=CHUNK, decode_steps=5, read_block=16)
 PACK = {"pack_rows": 2, "pack_tokens": 96}
 
@@ -36,21 +36,28 @@ def lora_of(model, seed=0, scale=0.1):
     return {n: v + jnp.asarray(rng.normal(size=v.shape) * scale, v.dtype) for n, v in init_lora(model, seed).items()}
 
 
+@pytest.fixture(scope="module", params=get_args(Family))
+def model(request):
+    sizes = {"vocab_size": 61, "d_model": 24, "heads": 6, "kv_heads": 2, "head_dim": 6, "mlp_dim": 32}
+    return build_model(tiny_architecture(request.param, **sizes), LoraConfig(rank=3))
+
+
 @pytest.fixture(scope="module")
-def base():
+def base(model):
     """Weights in which the two ids above the tokenizer would often be the likeliest of all."""
     rng = np.random.default_rng(0)
-    base = {n: jnp.asarray(rng.normal(size=s.shape) * 0.4, s.dtype) for n, s in MODEL.specs.items()}
-    return base | {"embed_tokens": base["embed_tokens"].at[VOCAB:].multiply(20.0)}
+    base = {n: jnp.asarray(rng.normal(size=s.shape) * 0.4, s.dtype) for n, s in model.specs.items()}
+    head = "embed_tokens" if model.arch.tied else "lm_head"
+    return base | {head: base[head].at[VOCAB:].multiply(20.0)}
 
 
 @pytest.fixture(scope="module")
-def engine(base):
-    return Engine(MODEL, base, lora_of(MODEL), CONFIG, stop_ids=[STOP], vocab_size=VOCAB, seed=1)
+def engine(model, base):
+    return Engine(model, base, lora_of(model), CONFIG, stop_ids=STOPS, vocab_size=VOCAB, seed=1)
 
 
-def learner_of(base, temperature):
-    return Learner(MODEL, base, POLICY_LOSS, vocab_size=VOCAB, temperature=temperature)
+def learner_of(model, base, temperature):
+    return Learner(model, base, POLICY_LOSS, vocab_size=VOCAB, temperature=temperature)
 
 
 def play(engine, prompts, group, turns, temperature):
@@ -84,17 +91,17 @@ PROMPTS = [[int(i) for i in np.random.default_rng(n).integers(8, VOCAB, n)] for 
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.3])
-def test_the_learner_scores_what_was_sampled_as_the_sampler_did(base, engine, temperature):
-    lora = lora_of(MODEL, seed=5)
+def test_the_learner_scores_what_was_sampled_as_the_sampler_did(model, base, engine, temperature):
+    lora = lora_of(model, seed=5)
     engine.renew(lora, seed=2)
     trajectories = play(engine, PROMPTS, group=3, turns=3, temperature=temperature)
     assert len({len(t) for t in trajectories}) > 3
-    assert any(STOP in t.tokens for t in trajectories)
+    assert any(token in STOPS for t in trajectories for token in t.tokens)
     assert all(token < VOCAB for t in trajectories for token in t.tokens)
     rows = [row_from(uid, t, 1.0) for uid, t in enumerate(trajectories)]
     packing = pack(rows, **PACK)
     assert sum((batch.segments > 0).sum() for batch in packing.batches) < sum(map(len, rows))
-    learner = learner_of(base, temperature)
+    learner = learner_of(model, base, temperature)
     for batch in packing.batches:
         n = int(batch.n_actions)
         np.testing.assert_allclose(learner.logprobs(lora, batch)[:n], batch.old_logprobs[:n], atol=1e-4)
@@ -105,26 +112,26 @@ def test_the_learner_scores_what_was_sampled_as_the_sampler_did(base, engine, te
     assert means["max_gap"] < 1e-4
 
 
-def test_the_adapter_and_the_temperature_do_matter_to_a_logprob(base, engine):
+def test_the_adapter_and_the_temperature_do_matter_to_a_logprob(model, base, engine):
     """So that the test above says something: neither may be forgotten on one of the two sides."""
-    lora = lora_of(MODEL, seed=5)
+    lora = lora_of(model, seed=5)
     engine.renew(lora, seed=2)
     (batch,) = pack([row_from(0, play(engine, PROMPTS[3:], 1, 2, 1.3)[0], 1.0)], **PACK).batches
     n = int(batch.n_actions)
 
     def gap(temperature, lora):
-        logprobs = learner_of(base, temperature).logprobs(lora, batch)
+        logprobs = learner_of(model, base, temperature).logprobs(lora, batch)
         return np.abs(logprobs - batch.old_logprobs)[:n].max()
 
     assert gap(1.3, lora) < 1e-4
     assert gap(1.0, lora) > 1e-2
-    assert gap(1.3, lora_of(MODEL, seed=6)) > 1e-2
+    assert gap(1.3, lora_of(model, seed=6)) > 1e-2
 
 
-def test_a_step_of_sampling_and_learning_compiles_nothing_after_the_first(base, engine):
-    learner = learner_of(base, 1.0)
+def test_a_step_of_sampling_and_learning_compiles_nothing_after_the_first(model, base, engine):
+    learner = learner_of(model, base, 1.0)
     optimizer = make_optimizer(LearningConfig(learning_rate=1e-3), 10)
-    update, lora = make_update(optimizer), lora_of(MODEL)
+    update, lora = make_update(optimizer), lora_of(model)
     state, compiled = optimizer.init(lora), []
     for step, prompts in enumerate((PROMPTS[3:], PROMPTS[:1], PROMPTS)):
         before = compilations()

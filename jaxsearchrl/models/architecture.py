@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from jaxsearchrl.errors import ConfigError
 
-Family = Literal["llama", "qwen2"]
+Family = Literal["llama", "qwen2", "qwen3"]
 RopeKind = Literal["default", "linear", "dynamic", "llama3", "yarn"]
 
 
@@ -37,7 +37,10 @@ class Rope:
 
 @dataclass(frozen=True)
 class Architecture:
-    """A decoder's static description. `max_positions` is its context in tokens; `eos_ids` end a turn or a text."""
+    """A decoder's static description. `max_positions` is its context in tokens; `eos_ids` end a turn or a text.
+
+    qk_norm: whether queries and keys are normalised, head by head, before they are rotated.
+    """
 
     family: Family
     vocab_size: int
@@ -55,6 +58,7 @@ class Architecture:
     max_positions: int
     rope: Rope
     eos_ids: tuple[int, ...] = ()
+    qk_norm: bool = False
 
 
 def check_architecture(arch: Architecture, where: str) -> Architecture:
@@ -99,6 +103,9 @@ def tensor_shapes(arch: Architecture) -> dict[str, tuple[int, ...]]:
         prefix = f"model.layers.{layer}."
         shapes[f"{prefix}input_layernorm.weight"] = (arch.d_model,)
         shapes[f"{prefix}post_attention_layernorm.weight"] = (arch.d_model,)
+        if arch.qk_norm:
+            shapes[f"{prefix}self_attn.q_norm.weight"] = (arch.head_dim,)
+            shapes[f"{prefix}self_attn.k_norm.weight"] = (arch.head_dim,)
         for linear, shape in linear_shapes(arch).items():
             shapes[f"{prefix}{linear}.weight"] = shape
             if has_bias(arch, linear):
@@ -117,7 +124,8 @@ def architecture_from_hf(config: Mapping[str, Any], where: str) -> Architecture:
     _refuse_unsupported(config, where)
     d_model, heads = integer(config, "hidden_size", where), integer(config, "num_attention_heads", where)
     max_positions = integer(config, "max_position_embeddings", where)
-    bias = family == "llama" and bool(config.get("attention_bias", False))
+    bias = family != "qwen2" and bool(config.get("attention_bias", False))
+    head_dim = 128 if family == "qwen3" else d_model // max(heads, 1)  # where the config does not say
     arch = Architecture(
         family=config["model_type"],
         vocab_size=integer(config, "vocab_size", where),
@@ -125,7 +133,7 @@ def architecture_from_hf(config: Mapping[str, Any], where: str) -> Architecture:
         layers=integer(config, "num_hidden_layers", where),
         heads=heads,
         kv_heads=integer(config, "num_key_value_heads", where, heads),
-        head_dim=integer(config, "head_dim", where, d_model // max(heads, 1)),
+        head_dim=integer(config, "head_dim", where, head_dim),
         mlp_dim=integer(config, "intermediate_size", where),
         norm_eps=number(config, "rms_norm_eps", where, 1e-6, above=0),
         tied=bool(config.get("tie_word_embeddings", False)),
@@ -135,6 +143,7 @@ def architecture_from_hf(config: Mapping[str, Any], where: str) -> Architecture:
         max_positions=max_positions,
         rope=_rope_from_hf(config, max_positions, where),
         eos_ids=_eos_ids(config.get("eos_token_id"), where),
+        qk_norm=family == "qwen3",
     )
     return check_architecture(arch, where)
 
@@ -153,7 +162,7 @@ def architecture_to_hf(arch: Architecture) -> dict[str, Any]:
         parameters |= {"beta_fast": rope.beta_fast, "beta_slow": rope.beta_slow}
         parameters["attention_factor"] = rope.attention_factor
     config = {
-        "architectures": ["LlamaForCausalLM" if arch.family == "llama" else "Qwen2ForCausalLM"],
+        "architectures": [f"{arch.family.capitalize()}ForCausalLM"],
         "model_type": arch.family,
         "vocab_size": arch.vocab_size,
         "hidden_size": arch.d_model,
@@ -169,8 +178,10 @@ def architecture_to_hf(arch: Architecture) -> dict[str, Any]:
         "rope_parameters": parameters,
         "eos_token_id": list(arch.eos_ids) or None,
     }
+    if arch.family != "qwen2":
+        config["attention_bias"] = arch.qkv_bias
     if arch.family == "llama":
-        config |= {"attention_bias": arch.qkv_bias, "mlp_bias": arch.mlp_bias}
+        config["mlp_bias"] = arch.mlp_bias
     return config
 
 

@@ -2,8 +2,8 @@
 
 Each weight is declared in one place with its checkpoint name, shape, dtype and logical axes. From the declaration
 follow the abstract trees, the loader, the exporter and the parity tests. `nnx.split` by variable type separates the
-frozen `base` from the trained `lora`; both are `{"layers.0.self_attn.q_proj.weight": array, …}`. The two families here,
-Llama and Qwen2, are one body: they differ in biases and rope, which the architecture states.
+frozen `base` from the trained `lora`; both are `{"layers.0.self_attn.q_proj.weight": array, …}`. Llama, Qwen2 and Qwen3
+are one body: they differ in biases, rope and norms, which the architecture states.
 """
 
 from collections.abc import Callable, Mapping
@@ -90,18 +90,18 @@ class Linear(nnx.Module):
 
 
 class Norm(nnx.Module):
-    """A weight for `rms_norm`."""
+    """A weight for `rms_norm`; axis: the name of what it spans."""
 
-    def __init__(self, name: str, arch: Architecture, dtype: Any):
-        self.weight = _weight(f"{name}.weight", (arch.d_model,), dtype, ("width",))
-        self.eps = arch.norm_eps
+    def __init__(self, name: str, size: int, axis: str, eps: float, dtype: Any):
+        self.weight = _weight(f"{name}.weight", (size,), dtype, (axis,))
+        self.eps = eps
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return rms_norm(x, self.weight[...], self.eps)
 
 
 class Attention(nnx.Module):
-    """Grouped-query attention with rotary positions."""
+    """Grouped-query attention with rotary positions; queries and keys may be normalised first (arXiv:2302.05442)."""
 
     def __init__(self, name: str, arch: Architecture, lora: LoraConfig, dtype: Any):
         self.arch = arch
@@ -110,6 +110,8 @@ class Attention(nnx.Module):
         self.k_proj = Linear(f"{name}.k_proj", (arch.d_model, kv), ("width", "kv_heads"), bias, lora, dtype)
         self.v_proj = Linear(f"{name}.v_proj", (arch.d_model, kv), ("width", "kv_heads"), bias, lora, dtype)
         self.o_proj = Linear(f"{name}.o_proj", (q, arch.d_model), ("heads", "width"), arch.o_bias, lora, dtype)
+        norm = lambda part: Norm(f"{name}.{part}", arch.head_dim, "head_dim", arch.norm_eps, dtype)  # noqa: E731
+        self.q_norm, self.k_norm = (norm("q_norm"), norm("k_norm")) if arch.qk_norm else (None, None)
 
     def __call__(self, x: jax.Array, state: State, layer: int) -> tuple[jax.Array, State]:
         B, T, _ = x.shape
@@ -118,6 +120,8 @@ class Attention(nnx.Module):
         q = self.q_proj(x).reshape(B, T, arch.heads, arch.head_dim)
         k = self.k_proj(x).reshape(B, T, arch.kv_heads, arch.head_dim)
         v = self.v_proj(x).reshape(B, T, arch.kv_heads, arch.head_dim)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
         q = apply_rope(q, state.positions, frequencies, scale)
         k = apply_rope(k, state.positions, frequencies, scale)
         out, state = state.attend(layer, q, k, v)
@@ -141,9 +145,10 @@ class Layer(nnx.Module):
     """Pre-norm residual block."""
 
     def __init__(self, name: str, arch: Architecture, lora: LoraConfig, dtype: Any):
-        self.input_layernorm = Norm(f"{name}.input_layernorm", arch, dtype)
+        norm = lambda part: Norm(f"{name}.{part}", arch.d_model, "width", arch.norm_eps, dtype)  # noqa: E731
+        self.input_layernorm = norm("input_layernorm")
         self.self_attn = Attention(f"{name}.self_attn", arch, lora, dtype)
-        self.post_attention_layernorm = Norm(f"{name}.post_attention_layernorm", arch, dtype)
+        self.post_attention_layernorm = norm("post_attention_layernorm")
         self.mlp = Mlp(f"{name}.mlp", arch, lora, dtype)
 
     def __call__(self, x: jax.Array, state: State, layer: int) -> tuple[jax.Array, State]:
@@ -159,7 +164,7 @@ class Decoder(nnx.Module):
         table = (arch.vocab_size, arch.d_model)
         self.embed_tokens = _weight("model.embed_tokens.weight", table, dtype, ("vocab", "width"))
         self.layers = nnx.List([Layer(f"model.layers.{i}", arch, lora, dtype) for i in range(arch.layers)])
-        self.norm = Norm("model.norm", arch, dtype)
+        self.norm = Norm("model.norm", arch.d_model, "width", arch.norm_eps, dtype)
         self.lm_head = None if arch.tied else _weight("lm_head.weight", table, dtype, ("vocab", "width"))
 
 

@@ -36,6 +36,8 @@ IN_LAYER = {
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
     "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
@@ -175,6 +177,7 @@ def architecture_from_gguf(
         max_positions=whole("context_length"),
         rope=_rope_from_gguf(metadata, family, whole("context_length"), where),
         eos_ids=tuple(dict.fromkeys(integer(metadata, key, where, least=0) for key in STOP_IDS if key in metadata)),
+        qk_norm=f"{layer}self_attn.q_norm.weight" in shapes,
     )
     return _with_rope_factors(check_architecture(arch, where), rope_factors, where)
 

@@ -36,6 +36,7 @@ def tiny_architecture(family: Family, *, vocab_size: int, **overrides: Any) -> A
         mlp_bias=False,
         max_positions=4096,
         rope=Rope(),
+        qk_norm=family == "qwen3",
     )
     return check_architecture(replace(arch, **overrides), "tiny")
 

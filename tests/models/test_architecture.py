@@ -131,7 +131,7 @@ ropes = st.one_of(
 )
 
 
-@given(st.sampled_from(["llama", "qwen2"]), st.booleans(), st.lists(st.integers(0, 30), unique=True), ropes)
+@given(st.sampled_from(["llama", "qwen2", "qwen3"]), st.booleans(), st.lists(st.integers(0, 30), unique=True), ropes)
 def test_writing_and_reading_gives_the_same_architecture(family, tied, eos, rope):
     arch = tiny_architecture(family, vocab_size=31, tied=tied, eos_ids=tuple(eos), rope=rope)
     assert architecture_from_hf(architecture_to_hf(arch), "c") == arch
@@ -148,7 +148,7 @@ def test_tensor_shapes_of_a_hand_counted_model():
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize("family", ["llama", "qwen2"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
 def test_transformers_reads_the_names_and_shapes_that_we_expect(family, torch):
     import transformers
 

@@ -1,5 +1,7 @@
 """A cached forward pass equals one forward pass over the whole row."""
 
+from typing import get_args
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -8,18 +10,20 @@ import pytest
 
 from jaxsearchrl.config import LoraConfig
 from jaxsearchrl.errors import ConfigError
-from jaxsearchrl.models.architecture import Architecture, Rope
+from jaxsearchrl.models.architecture import Family
 from jaxsearchrl.models.decoder import build_model, forward, init_lora
 from jaxsearchrl.models.state import Packed, Slots, empty_cache
+from jaxsearchrl.models.tiny import tiny_architecture
 
-ARCH = Architecture("llama", 61, 24, 2, 6, 2, 4, 32, 1e-5, True, False, False, False, 64, Rope())
+SIZES = {"vocab_size": 61, "d_model": 24, "heads": 6, "kv_heads": 2, "head_dim": 4, "mlp_dim": 32}
+ARCH = tiny_architecture("llama", **SIZES)
 L = 48
 
 
-@pytest.fixture(scope="module")
-def run():
+@pytest.fixture(scope="module", params=get_args(Family))
+def run(request):
     """(tokens, state) -> (hidden, state), a model with non-zero LoRA."""
-    model = build_model(ARCH, LoraConfig(rank=3))
+    model = build_model(tiny_architecture(request.param, **SIZES), LoraConfig(rank=3))
     rng = np.random.default_rng(0)
     base = {n: jnp.asarray(rng.normal(size=s.shape) * 0.3, s.dtype) for n, s in model.specs.items()}
     lora = {n: v + jnp.asarray(rng.normal(size=v.shape) * 0.1, v.dtype) for n, v in init_lora(model, 0).items()}

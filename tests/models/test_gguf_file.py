@@ -30,7 +30,7 @@ def draw(arch, seed=0):
 
 def gguf_names(arch):
     """Hugging Face name -> GGUF name, from the `gguf` package's own table."""
-    kind = {"llama": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2}[arch.family]
+    kind = {"llama": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3}[arch.family]
     table = gguf.get_tensor_name_map(kind, arch.layers)
     return {name: table.get_name(name, try_suffixes=(".weight", ".bias")) for name in tensor_shapes(arch)}
 
@@ -86,8 +86,9 @@ def write(path, arch, tensors, *, kinds=None, extra=None, blocks=None, values=No
         architecture(tied=False, qkv_bias=True, o_bias=True),
         architecture("qwen2"),
         architecture("qwen2", tied=False),
+        architecture("qwen3"),
     ],
-    ids=["llama", "llama untied, biases", "qwen2", "qwen2 untied"],
+    ids=["llama", "llama untied, biases", "qwen2", "qwen2 untied", "qwen3"],
 )
 def test_reads_back_in_hugging_face_names_and_order(tmp_path, arch):
     tensors = draw(arch)

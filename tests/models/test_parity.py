@@ -33,6 +33,8 @@ CASES = {
     "llama_biases": ("llama", {**BIASES, "mlp_bias": True, "heads": 4, "kv_heads": 2, "head_dim": 6}),
     "qwen2_tied": ("qwen2", {"tied": True}),
     "qwen2_untied": ("qwen2", {"tied": False, "rope": Rope(theta=1e6), "layers": 3}),
+    "qwen3_tied": ("qwen3", {"tied": True, "rope": Rope(theta=1e6), "head_dim": 10}),
+    "qwen3_biases": ("qwen3", {**BIASES, "tied": False, "heads": 4, "kv_heads": 2, "layers": 3, "rope": YARN}),
 }
 TOKENS = np.random.default_rng(7).integers(0, SIZES["vocab_size"], (2, 40))
 
@@ -111,8 +113,9 @@ def test_logits_equal_transformers(name, tmp_path, torch):
         ("llama_tied", ("q_proj", "down_proj")),
         ("llama_biases", LoraConfig().modules),
         ("qwen2_untied", LoraConfig().modules),
+        ("qwen3_biases", LoraConfig().modules),
     ],
-    ids=["llama", "llama biases", "qwen2"],
+    ids=["llama", "llama biases", "qwen2", "qwen3"],
 )
 def test_peft_loads_our_adapter_and_computes_our_logits(name, modules, tmp_path, torch):
     peft = pytest.importorskip("peft")
@@ -146,7 +149,7 @@ def test_we_load_pefts_adapter_and_compute_its_logits(tmp_path, torch):
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize("name", ["llama_llama3_rope", "qwen2_tied"])
+@pytest.mark.parametrize("name", ["llama_llama3_rope", "qwen2_tied", "qwen3_tied"])
 def test_lora_gradients_equal_torch_and_peft(name, tmp_path, torch):
     peft = pytest.importorskip("peft")
     arch = write_case(tmp_path / "base", name)

@@ -10,7 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxsearchrl.config import WRAPPING_TOKENS, Config, CuratedConfig, GSM8KConfig, SearchR1Config, TrainConfig
+from jaxsearchrl.config import (
+    WRAPPING_TOKENS,
+    Config,
+    CuratedConfig,
+    GSM8KConfig,
+    SearchR1Config,
+    SearchToolsConfig,
+    TrainConfig,
+)
 from jaxsearchrl.config_tree import diff, leaf_types, leaf_values, type_errors
 from jaxsearchrl.errors import ConfigError
 
@@ -72,7 +80,7 @@ def validate(config: Config, *, check_files: bool = True, required: Sequence[str
     required: keys of files that this run cannot do without. check_files: whether the files must exist.
     Raises ConfigError that lists every fault, by key.
     """
-    errors = type_errors(config)
+    errors = type_errors(config) or [*_texts(config)]
     if not errors:
         errors = [*_limits(config), *_combinations(config), *_required(config, required)]
         if check_files:
@@ -122,10 +130,12 @@ def _limits(config: Config) -> Iterator[str]:
     for wanted, holds, keys in _LIMITS:
         for key in filter(values.__contains__, keys.split()):  # a task has the keys of its family only
             value = values[key]
-            single = _float32(value) if types[key] is float else value
             if not holds(value):
                 yield f"{key} = {value}: must be {wanted}"
-            elif not (math.isfinite(single) and holds(single) and bool(single) == bool(value)):
+            elif types[key] is int:
+                if value >= 2**31:
+                    yield f"{key}: must be below 2147483648, since counts are of 32 bits"
+            elif not (math.isfinite(single := _float32(value)) and holds(single) and bool(single) == bool(value)):
                 yield f"{key} = {value}: must be {wanted}; in float32, with which devices compute, it is {single:g}"
 
 
@@ -204,6 +214,12 @@ def _task(config: Config) -> Iterator[str]:
         yield (
             f"task.search_default_k = {task.search_default_k}: must not exceed task.search_max_k = {task.search_max_k}"
         )
+    if isinstance(task, SearchToolsConfig) and task.play == "agent" and task.max_searches >= task.max_turns:
+        yield (
+            f"task.max_searches = {task.max_searches}: the prompt allows so many, but in task.max_turns = "
+            f"{task.max_turns} turns, the last of which answers, only {task.max_turns - 1} are possible; lower it, or "
+            "raise task.max_turns"
+        )
     if isinstance(task, SearchR1Config) and task.format_reward == "structured" and task.format_weight:
         yield (
             f"task.format_weight = {task.format_weight}: task.format_reward = 'structured' has weights of its own; "
@@ -251,6 +267,12 @@ def _files(config: Config) -> Iterator[str]:
     index_dir = values.get("task.index_dir", "")
     if Path(index_dir).is_file():
         yield f"task.index_dir = {index_dir!r}: is a file; a folder is wanted"
+
+
+def _texts(config: Config) -> Iterator[str]:
+    for key, value in leaf_values(config).items():
+        if isinstance(value, str) and "\0" in value:
+            yield f"{key} = {value!r}: has a NUL character, which no name has"
 
 
 def _looked(path: str) -> str:

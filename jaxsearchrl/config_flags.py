@@ -10,7 +10,7 @@ from typing import get_type_hints
 from absl import flags
 
 from jaxsearchrl.config import Config
-from jaxsearchrl.config_tree import leaf_types, parse_value, section_types, unknown_key, with_values
+from jaxsearchrl.config_tree import leaf_types, parse_value, section_types, type_errors, unknown_key, with_values
 from jaxsearchrl.errors import ConfigError, UserError
 
 Override = tuple[str, str]  # dotted key, text of the value
@@ -64,9 +64,24 @@ def load_config(path: str, overrides: Sequence[Override] = ()) -> Config:
     types = leaf_types(config)
     for key, text in overrides:
         if key not in types:
-            raise ConfigError(unknown_key(key, types))
+            raise ConfigError("\n  ".join([_unknown(config, key), *type_errors(config)]))
+        if key == "task.name" and text != config.task.name:
+            raise ConfigError(f"{key}: the config file chooses the family: task={_tasks_with('name')} there")
         config = with_values(config, {key: parse_value(key, types[key], text)})
     return config if config.name else with_values(config, {"name": Path(path).stem})
+
+
+def _unknown(config: Config, key: str) -> str:
+    section, _, name = key.partition(".")
+    if section == "task" and (owners := _tasks_with(name)):
+        return f"{key} is a key of {owners}, but this config's task is a {type(config.task).__name__}"
+    return unknown_key(key, leaf_types(config))
+
+
+def _tasks_with(name: str) -> str:
+    """The task families whose settings have a key of that name."""
+    kinds = section_types(get_type_hints(Config)["task"])
+    return " or ".join(kind.__name__ for kind in kinds if name in get_type_hints(kind))
 
 
 def _run_config_file(path: Path) -> Config:

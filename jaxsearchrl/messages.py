@@ -38,6 +38,8 @@ class AssistantTurn:
 
     truncated: the token limit cut the turn short, so its last call, if unfinished, is a `MalformedCall`.
     text_after_call: some of the text stands behind a call.
+    written: the whole turn as the policy wrote it, "" for a turn that was not read from text. Two turns that say the
+    same are equal, however they were written.
     """
 
     text: str = ""
@@ -45,6 +47,7 @@ class AssistantTurn:
     calls: tuple[ToolCall | MalformedCall, ...] = ()
     truncated: bool = False
     text_after_call: bool = False
+    written: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # transformers takes seconds to import
 
 
 # The advice on a malformed call (tool_json) shows the right form of one; that, whole or cut, cannot be read as a call.
-_FORGED = re.compile(r'<(?=/?tool_response>|tool_call>\s*\{(?!"name": \.\.\.)[\s\S]*</tool_call>)')
+_FORGED = re.compile(r'<(?=/?tool_response>|(tool_call>)\s*\{(?!"name": \.\.\.))')
 
 
 class ChatML:
@@ -121,7 +121,9 @@ class ChatML:
         if "<" not in text:
             return text
         # What the vocabulary cannot write must not hold a tag apart until it is left out.
-        return _FORGED.sub("< ", self.decode(self.encode(text)))
+        text = self.decode(self.encode(text))
+        last = text.rfind("</tool_call>")  # an opening behind it opens nothing
+        return _FORGED.sub(lambda tag: "<" if tag[1] and tag.end() > last else "< ", text)
 
     def _turn(self, role: str, content: str) -> list[int | str]:
         return [self._start, f"{role}\n{content}", self._end, "\n"]

@@ -19,6 +19,7 @@ from jaxsearchrl.strict_json import DECODER, check_value, too_deep
 
 _OPENING = re.compile(r"<think>|<tool_call>")
 _CALL_TAG = re.compile(r"</?tool_call>")
+_SPACE = re.compile(r"\s*")
 _MAX_DEPTH = 32
 
 # Not a call that could be copied as it stands: a small model would.
@@ -62,7 +63,7 @@ def read_turn(text: str, *, truncated: bool) -> AssistantTurn:
             after = after or len(outside)
     outside.append(text[position:])
     text_after_call = bool(calls) and bool(_join(outside[after:]))
-    return AssistantTurn(_join(outside), _join(reasoning), tuple(calls), truncated, text_after_call)
+    return AssistantTurn(_join(outside), _join(reasoning), tuple(calls), truncated, text_after_call, text)
 
 
 def _join(parts: list[str]) -> str:
@@ -88,8 +89,8 @@ def _read_call(text: str, opening: re.Match[str], truncated: bool) -> tuple[Tool
 
 def _read_object(text: str, start: int) -> tuple[ToolCall | str, int]:
     """The call whose JSON starts at `start`, or its fault, and the position behind what could be read."""
-    start = len(text) - len(text[start:].lstrip())
-    end = start
+    space = _SPACE.match(text, start)
+    start = end = space.end() if space else start
     try:
         value, end = DECODER.raw_decode(text, start)
         return _as_call(value), end

@@ -6,8 +6,10 @@ python -m jaxsearchrl.data gsm8k       --input=downloads/gsm8k              --ou
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from jaxsearchrl.data.demo import prepare_demo
@@ -46,6 +48,18 @@ def _gsm8k(options: argparse.Namespace) -> None:
     _show(prepare_gsm8k(options.input, options.output, options.seed))
 
 
+def _folder(text: str) -> Path:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("is empty; name a folder")
+    return Path(os.path.expanduser(text))
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
+    return int(text)
+
+
 def _show(manifest: Mapping[str, Any]) -> None:
     for name, file in manifest["files"].items():
         sources = ", ".join(f"{source} {count:,}" for source, count in file["sources"].items())
@@ -75,8 +89,8 @@ def _parser() -> argparse.ArgumentParser:
             required=True,
             help="a folder, files with commas between them, or OWNER/NAME[@REVISION] on the Hugging Face hub",
         )
-        command.add_argument("--output", required=True, help="the folder to fill")
-        command.add_argument("--seed", type=int, default=42, help="of what is drawn at random; default: 42")
+        command.add_argument("--output", type=_folder, required=True, help="the folder to fill")
+        command.add_argument("--seed", type=_seed, default=42, help="of what is drawn at random; default: 42")
         command.set_defaults(run=run)
     return parser
 

@@ -41,6 +41,7 @@ def prepare_gsm8k(given: str, output: str | Path, seed: int = 42) -> dict[str, A
     Raises UserError naming the file, row and column of what cannot be used, and for a folder of another input.
     """
     found = find_input(given, PUBLISHED)
+    found.check_output(Path(output))
     recipe = {"data_set": "gsm8k", "version": VERSION, "seed": seed, "input": found.fingerprint()}
     return prepare_folder(Path(output), recipe, lambda folder: _write(found, given, folder, seed))
 
@@ -53,9 +54,10 @@ def _write(found: Input, given: str, folder: Path, seed: int) -> dict[str, Any]:
         questions, dropped[split] = read_questions(found.files[split], (("question",), ("answer",)), [], make)
         counts[split] = len(write_questions(pool[split], questions).get(SOURCE, ()))
     if counts["train"] <= DEV or not counts["test"]:
+        left_out = "; ".join(f"{split}: {count:,} {why}" for split in SPLITS for why, count in dropped[split].items())
         raise UserError(
             f"{given}: {counts['train']} usable questions to train on and {counts['test']} to test on; at least "
-            f"{DEV + 1} and 1 are needed. Rows left out: {dropped}"
+            f"{DEV + 1} and 1 are needed. Rows left out: {left_out or 'none'}"
         )
     held_out = random.Random(seed).sample(range(counts["train"]), DEV)
     rest = sorted(set(range(counts["train"])) - set(held_out))

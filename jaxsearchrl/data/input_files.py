@@ -14,7 +14,8 @@ from jaxsearchrl.errors import UserError
 
 SPLITS = ("train", "test")
 
-_FILE = re.compile(r"(train|test)(?:-(\d+)-of-(\d+))?\.(parquet|jsonl|jsonl\.gz)")
+# Older files of the hub have a hash behind the numbers.
+_FILE = re.compile(r"(train|test)(?:-(\d+)-of-(\d+)(?:-[0-9a-f]{16})?)?\.(parquet|jsonl|jsonl\.gz)")
 _HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 _NAMED = 10  # how many of a folder's files an error names
 _WANTED = "train.parquet and test.parquet (or .jsonl, .jsonl.gz, or shards such as train-00000-of-00002.parquet)"
@@ -47,6 +48,11 @@ class Input:
         except OSError as error:
             raise UserError(f"{error.filename} cannot be read ({error.strerror})") from error
 
+    def check_output(self, folder: Path) -> None:
+        """Raises UserError for the folder of the input itself, which would then hold two files of each split."""
+        if any(path.resolve().parent == folder.resolve() for paths in self.files.values() for path in paths):
+            raise UserError(f"--output={folder}: is the folder of the input; give another")
+
 
 def find_input(given: str, published: Published) -> Input:
     """The files that `given` names: a folder, files with commas between them, or `owner/name[@revision]` on the hub.
@@ -54,9 +60,18 @@ def find_input(given: str, published: Published) -> Input:
     What is on the disk comes before the hub. Raises UserError naming what was found and what is wanted, and, where the
     hub does not answer, what to download from where.
     """
+    if not given.strip():
+        raise UserError("--input is empty; name a folder, files, or a data set of the hub")
+    try:
+        return _find(given, published)
+    except (OSError, RuntimeError, ValueError) as error:  # no permission; no such ~user; a name that no file can have
+        raise UserError(f"--input={given[:200]}: cannot be looked up ({error})"[:500]) from error
+
+
+def _find(given: str, published: Published) -> Input:
     paths = [Path(given).expanduser()]
     if not paths[0].exists():
-        paths = [Path(part).expanduser() for part in given.split(",")]
+        paths = [Path(part.strip()).expanduser() for part in given.split(",")]
     if all(path.is_file() for path in paths):
         return Input(_by_split(paths, given))
     if len(paths) == 1 and paths[0].is_dir():

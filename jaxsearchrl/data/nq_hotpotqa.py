@@ -6,6 +6,7 @@ subset's. Dev is drawn as llm-agent-rl-lab (github.com/KMnO4-zx) draws its 70 qu
 """
 
 import functools
+import math
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -52,6 +53,7 @@ def prepare_nq_hotpotqa(given: str, output: str | Path, seed: int = 42) -> dict[
     Raises UserError naming the file, row and column of what cannot be used, and for a folder of another input.
     """
     found = find_input(given, PUBLISHED)
+    found.check_output(Path(output))
     recipe = {"data_set": "nq_hotpotqa", "version": VERSION, "seed": seed, "input": found.fingerprint()}
     return prepare_folder(Path(output), recipe, lambda folder: _write(found, given, folder, seed))
 
@@ -104,10 +106,13 @@ def _question(split: str, ids: dict[str, int], number: int, row: Mapping[str, An
         wanted = ", ".join(SOURCES[split])
         raise UserError(f'{where}: "data_source" is {source!r}; the {split} split holds only {wanted}')
     label = row.get("id")
-    if label is None or label == "":
+    if isinstance(label, float) and label.is_integer():  # what pandas makes of whole numbers where some are missing
+        label = int(label)
+    if label is None or label != label or (isinstance(label, str) and not label.strip()):
         label = f"{split}_{number}"
-    elif not isinstance(label, str | int):
+    elif not isinstance(label, str | int) or isinstance(label, bool):
         raise UserError(f'{where}: "id" must be a text or a whole number, found {type(label).__name__}')
+    label = well_formed(str(label)).strip()
     return Question(_unique(f"{source}:{label}", ids), query, answers, source)
 
 
@@ -128,7 +133,7 @@ def _query(row: Mapping[str, Any], where: str) -> str:
     text = well_formed(text or "").strip()
     if not text:
         raise Unusable("no question")
-    return text if text.endswith("?") else text + "?"
+    return text if text.endswith(("?", "\uff1f")) else text + "?"  # also the full-width one
 
 
 def _answers(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
@@ -151,7 +156,9 @@ def _texts(value: Any, where: str) -> list[str]:
         return []
     if isinstance(value, list):
         return [text for item in value for text in _texts(item, where)]
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
+    if isinstance(value, float) and value.is_integer():  # 1912 in a column that pandas made one of floats
+        value = int(value)
+    if isinstance(value, str | int | float) and not isinstance(value, bool) and value not in (math.inf, -math.inf):
         text = well_formed(str(value)).strip()
         return [text] if text else []
     raise UserError(f"{where} holds {value!r}; an answer must be a text or a number")

@@ -27,6 +27,8 @@ def read_rows(path: Path, needed: Needed, optional: Sequence[str]) -> Iterator[t
     """
     rows = _parquet_rows if path.suffix == ".parquet" else _jsonl_rows
     try:
+        if _start(path).startswith(b"version https://git-lfs"):
+            raise UserError(f"{path}: only the pointer of a Git LFS file; fetch the file itself (git lfs pull)")
         yield from rows(path, needed, optional)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error})") from error
@@ -46,19 +48,20 @@ def _parquet_rows(path: Path, needed: Needed, optional: Sequence[str]) -> Iterat
                 for row in batch.to_pylist():
                     number += 1
                     yield f"{path}: row {number}", row
-    except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
+    except (pyarrow.ArrowException, ValueError, OverflowError, OSError) as error:  # also a date that no datetime holds
         raise UserError(f"{path}: {_fault(path)} (after row {number}: {error})") from error
 
 
 def _fault(path: Path) -> str:
     """What is probably wrong with a Parquet file that cannot be read, and what to do."""
-    with path.open("rb") as file:
-        start = file.read(64)
-    if start.startswith(b"version https://git-lfs"):
-        return "only the pointer of a Git LFS file; fetch the file itself (git lfs pull)"
-    if start[:4] != b"PAR1":
+    if not _start(path).startswith(b"PAR1"):
         return "not a Parquet file; download it again"
     return "damaged or cut off; download it again"
+
+
+def _start(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(64)
 
 
 def _jsonl_rows(path: Path, needed: Needed, optional: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:

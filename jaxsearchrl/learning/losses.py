@@ -72,8 +72,9 @@ def policy_gradient(
     At r = 1 each has the gradient -A / denominator by a log-prob. Log-ratios are clamped to ±20, where their gradient
     ends. sampled: 0 on tokens that the policy did not sample (the ablation trains on them); their r is 1.
     k3 = exp(d) - d - 1 with d = reference - logprob (Schulman, "Approximating KL divergence", 2020) estimates
-    KL(policy, reference) without bias and is never negative. Statistics: ratio, gap = |logprob - old_logprob| (also its
-    maximum), logprob, clamped, clipped (tokens that a clip or cap holds back), kl.
+    KL(policy, reference) without bias and is never negative; above d = 20 it stays as it is there. Statistics:
+    ratio, gap = |logprob - old_logprob| (also its maximum), logprob, clamped, clipped (tokens that a clip or cap holds
+    back), kl.
     """
     real = weights > 0
     gap = jnp.where(real & (jnp.asarray(sampled) > 0), logprobs - old_logprobs, logprobs - stop_gradient(logprobs))
@@ -95,7 +96,7 @@ def policy_gradient(
     loss = -jnp.sum(weights * gain) / denominator
     k3 = jnp.zeros_like(ratio)
     if reference is not None:
-        behind = jnp.where(real, jnp.clip(reference - own, -_MAX_LOG_RATIO, _MAX_LOG_RATIO), 0.0)
+        behind = jnp.where(real, jnp.minimum(reference - own, _MAX_LOG_RATIO), 0.0)
         k3 = jnp.exp(behind) - behind - 1
         loss += config.kl_weight * jnp.sum(weights * k3) / denominator
     size = stop_gradient(jnp.abs(gap))

@@ -13,6 +13,7 @@ _STRICT = re.compile(r"#### (-?[0-9.,]+)")
 # A hyphen after a digit is a dash ("3-5"). A dot starts a number (".5") unless it ends something ("No.5", "...5").
 _TOKEN = re.compile(r"(?:((?<!\d)[-\u2212])(?:\\?\$)?)?((?:(?<![\w.])\.)?\d(?:[\d.,]*\d)?)")
 _VALUE = re.compile(r"([-+\u2212]?)(?:\\?\$)?(?=\.?\d)((?:\d{1,3}(?:,\d{3})+|\d*)(?:\.\d+)?)(?:\\?%)?")
+_LATEX_SPACE = re.compile(r"\\[!,;: ]|\{,\}")
 _BRACE = re.compile(r"\\boxed\{|\\?[{}]")
 
 
@@ -35,6 +36,19 @@ def last_number(text: str) -> str | None:
     """
     found = _TOKEN.findall(text)
     return "".join(found[-1]) if found else None
+
+
+def only_number(text: str) -> str | None:
+    r"""The number that a text given as an answer holds beside words and units ("$5 a day"), as `last_number` writes it.
+
+    None where there are several ("1/2", "10:30", "1.5e3", `\frac{36}{2}`): which one is meant would be a guess. LaTeX's
+    ways to part thousands (`1{,}000`, `1\,000`) and a space behind a leading minus are read.
+    """
+    text = _LATEX_SPACE.sub(lambda space: "," if space[0] == "{,}" else "", text).strip()
+    if text[:1] in ("-", "\u2212"):
+        text = text[0] + text[1:].lstrip()
+    found = _TOKEN.findall(text)
+    return "".join(found[0]) if len(found) == 1 else None
 
 
 def last_boxed(text: str) -> str | None:
@@ -86,7 +100,6 @@ def gsm8k_gold(answer: str) -> str:
     Raises ValueError unless exactly one `####` stands there, followed by a number and nothing else.
     """
     _, *after = answer.split("####")
-    gold = after[0].strip().replace(",", "").replace("$", "").removesuffix(".") if len(after) == 1 else ""
-    if numeric_value(gold) is None:
+    if len(after) != 1 or numeric_value(after[0]) is None:
         raise ValueError(f"the answer does not end in one #### and a number: {answer[-100:]!r}")
-    return gold
+    return after[0].strip().replace(",", "").replace("$", "").removesuffix(".")

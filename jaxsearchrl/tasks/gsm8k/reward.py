@@ -1,7 +1,8 @@
 """The score of a sum: whether its number is right."""
 
+from jaxsearchrl.chat.tool_json import write_turn
 from jaxsearchrl.messages import AssistantTurn
-from jaxsearchrl.rewards.numeric import last_boxed, last_number, same_number
+from jaxsearchrl.rewards.numeric import last_boxed, last_number, only_number, same_number
 from jaxsearchrl.rewards.outcome import outcome
 from jaxsearchrl.rewards.scores import additive_score
 from jaxsearchrl.rewards.tags import format_valid, last_answer
@@ -10,16 +11,17 @@ from jaxsearchrl.tasks.questions import Question
 
 
 def score(task: Question, turn: AssistantTurn, format_weight: float) -> Score:
-    r"""turn: the policy's, its reasoning read out of `<think>` … `</think>`.
+    r"""turn: the policy's; what counts is what it wrote, in its order.
 
-    The answer is the last number within `<answer>` … `</answer>`; without the tags that of the last `\boxed{…}`, or of
-    the whole turn. The reward is 1 if it equals a gold number, plus `format_weight` for `<think>` … `<answer>` … and
-    nothing else. Parts: exact (the right number), tagged (within the tags), format.
+    The answer is the only number within the last `<answer>` … `</answer>`; without the tags that within the last
+    `\boxed{…}`; without either the last number of the turn. The reward is 1 if it equals a gold number, plus
+    `format_weight` for `<think>` … `<answer>` … and nothing else. Parts: exact (the right number), tagged (within the
+    tags), format.
     """
-    text = f"<think>{turn.reasoning}</think>{turn.text}" if turn.reasoning else turn.text
+    text = turn.written or write_turn(turn)
     tagged = last_answer([text])
-    boxed = last_boxed(text)
-    answer = last_number(next((part for part in (tagged, boxed) if part is not None), text))
+    given = last_boxed(text) if tagged is None else tagged
+    answer = last_number(text) if given is None else only_number(given)
     exact = any(same_number(answer, gold) for gold in task.answers)
     valid = format_valid([text])
     parts = {

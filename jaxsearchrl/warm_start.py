@@ -22,17 +22,28 @@ from jaxsearchrl.telemetry.progress import Progress
 
 
 def examples(experiment: Experiment) -> list[RolloutRecord]:
-    """The trajectories to imitate: those of `warm_start.records`, or the task's rule played on training tasks."""
+    """The trajectories to imitate: those of `warm_start.records`, or the task's expert on training tasks.
+
+    Training tasks in a seeded order, without those in which the expert teaches nothing good. Raises UserError where it
+    never does.
+    """
     config = experiment.config
     if config.warm_start.records:
         return _recorded(config.warm_start.records, experiment.vocab_size)[: config.warm_start.trajectories]
-    count = min(config.warm_start.trajectories, len(experiment.train_tasks))
-    seed = seed_of(config.train.seed, "warm start")
-    tasks = [experiment.train_tasks[i] for i in task_order(len(experiment.train_tasks), seed, 0, count)]
-    rollouts = [
-        scripted_rollout(experiment.family.expert(task), experiment.environment(task), experiment.chat, config.sampling)
-        for task in tasks
-    ]
+    family, count = experiment.family, len(experiment.train_tasks)
+    rollouts, tasks = [], []
+    for number in task_order(count, seed_of(config.train.seed, "warm start"), 0, count):
+        task = experiment.train_tasks[number]
+        rollout = scripted_rollout(family.expert(task), experiment.environment(task), experiment.chat, config.sampling)
+        if rollout.score and family.imitable(rollout.score):
+            rollouts, tasks = [*rollouts, rollout], [*tasks, task]
+        if len(rollouts) == config.warm_start.trajectories:
+            break
+    if not rollouts:
+        raise UserError(
+            "warm_start.trajectories: searching for the training questions as they are showed an answer to none of "
+            "them, so there is nothing to imitate; is task.corpus theirs?"
+        )
     return to_records(rollouts, tasks, 1, run=config.name, split="warm_start", step=0)
 
 

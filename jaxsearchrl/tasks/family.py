@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from jaxsearchrl.tasks.environment import Agent, Environment
+from jaxsearchrl.tasks.environment import Agent, Environment, Score
 
 
 class Task(Protocol):
@@ -59,6 +59,10 @@ class Family(Protocol):
 
     def expert(self, task: Any) -> Agent:
         """A scripted agent that plays the task well: what a warm start imitates."""
+        ...
+
+    def imitable(self, score: Score) -> bool:
+        """Whether an episode of the expert with this score teaches what it should: a warm start leaves others out."""
         ...
 
     def baseline(self, train: Sequence[Any], evaluation: Sequence[Any]) -> Baseline | None:

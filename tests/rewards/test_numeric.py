@@ -10,11 +10,12 @@ from jaxsearchrl.rewards.numeric import (
     last_boxed,
     last_number,
     numeric_value,
+    only_number,
     same_number,
     strict_number,
 )
 
-READINGS = (strict_number, last_number, last_boxed, numeric_value)
+READINGS = (strict_number, last_number, last_boxed, numeric_value, only_number)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +83,33 @@ def test_strict_number(text, number):
 )
 def test_last_number(text, number):
     assert last_number(text) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("72", "72"),
+        (" $5 a day.", "5"),
+        (r"72 \text{ clips}", "72"),
+        ("- 5", "-5"),
+        ("\u2212 5", "\u22125"),
+        (r"1{,}000", "1,000"),
+        (r"1,\!000", "1,000"),
+        (r"1\,000", "1000"),
+        ("50%", "50"),
+        ("1/2", None),
+        (r"\frac{36}{2}", None),
+        ("1.5e3", None),
+        ("10:30", None),
+        ("1 000", None),
+        ("3 or 4", None),
+        ("5 - 3", None),
+        ("a lot", None),
+        ("", None),
+    ],
+)
+def test_only_number(text, number):
+    assert only_number(text) == number
 
 
 @pytest.mark.parametrize(
@@ -211,7 +239,22 @@ def test_gold_of_gsm8k(answer, gold):
     assert gsm8k_gold(answer) == gold
 
 
-@pytest.mark.parametrize("answer", ["", "72", "####", "#### ,", "#### seventy", "#### 1 #### 2", "#### 72 clips"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "",
+        "72",
+        "####",
+        "#### ,",
+        "#### seventy",
+        "#### 1 #### 2",
+        "#### 72 clips",
+        "#### 3,14",
+        "#### 5$5",
+        "#### 1,,2",
+        "#### 5..",
+    ],
+)
 def test_an_answer_text_without_one_gold_is_refused(answer):
     with pytest.raises(ValueError, match="####"):
         gsm8k_gold(answer)
@@ -236,3 +279,4 @@ def test_a_megabyte_is_read_in_one_pass():
         last_number(text)
         last_boxed(text)
         numeric_value(text[:-1])
+        only_number(text)

@@ -9,6 +9,7 @@ from jaxsearchrl.tasks.curated.data import Task, check_gold
 from jaxsearchrl.tasks.curated.environment import CuratedEnvironment
 from jaxsearchrl.tasks.curated.prompts import system_prompt
 from jaxsearchrl.tasks.curated.rule import RuleAgent
+from jaxsearchrl.tasks.environment import Score
 from jaxsearchrl.tasks.family import Baseline
 
 
@@ -36,6 +37,10 @@ class CuratedFamily:
     def expert(self, task: Task) -> RuleAgent:
         """A rule that searches each line of the query; it never sees the gold."""
         return RuleAgent()
+
+    def imitable(self, score: Score) -> bool:
+        """Every episode is."""
+        return True
 
     def baseline(self, train: Sequence[Task], evaluation: Sequence[Task]) -> Baseline:
         """Curating the best hits of the raw question."""

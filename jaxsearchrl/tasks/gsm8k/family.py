@@ -7,6 +7,7 @@ from jaxsearchrl.errors import UserError
 from jaxsearchrl.messages import AssistantTurn, Message
 from jaxsearchrl.rewards.numeric import numeric_value
 from jaxsearchrl.rewards.scores import annealed
+from jaxsearchrl.tasks.environment import Score
 from jaxsearchrl.tasks.gsm8k.environment import GSM8KEnvironment
 from jaxsearchrl.tasks.gsm8k.prompts import template
 from jaxsearchrl.tasks.questions import Question
@@ -40,6 +41,10 @@ class GSM8KFamily:
     def expert(self, task: Question) -> "Expert":
         """An agent that gives the gold number in its tags: it teaches the form, and no arithmetic."""
         return Expert(task)
+
+    def imitable(self, score: Score) -> bool:
+        """Every episode is."""
+        return True
 
     def baseline(self, train: Sequence[Question], evaluation: Sequence[Question]) -> None:
         """None."""

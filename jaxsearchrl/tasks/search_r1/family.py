@@ -7,9 +7,11 @@ from jaxsearchrl.messages import AssistantTurn, Message, ToolCall
 from jaxsearchrl.rewards.scores import annealed
 from jaxsearchrl.rewards.tags import without_tags
 from jaxsearchrl.search.index import LocalIndex
+from jaxsearchrl.tasks.environment import Score
 from jaxsearchrl.tasks.questions import Question
 from jaxsearchrl.tasks.search_r1.environment import SearchR1Environment
 from jaxsearchrl.tasks.search_r1.prompts import template
+from jaxsearchrl.tasks.shown_answer import shown_answer
 
 
 class SearchR1Family:
@@ -34,15 +36,19 @@ class SearchR1Family:
         return SearchR1Environment(task, self.index, self._options, count_tokens, weight)
 
     def expert(self, task: Question) -> "Expert":
-        """An agent that searches for the question once and answers with the gold: it teaches the form."""
+        """An agent that searches for the question once and answers with a gold answer, one that it was shown if any."""
         return Expert(task, searches=self._options.play == "agent")
+
+    def imitable(self, score: Score) -> bool:
+        """Where an answer was shown: the others would teach to make answers up."""
+        return bool(score.parts["retrieved"]) or self._options.play != "agent"
 
     def baseline(self, train: Sequence[Question], evaluation: Sequence[Question]) -> None:
         """None: without a model nothing answers a question (`task.play` has what to compare with)."""
 
 
 class Expert:
-    """Searches for the question as it is, if it may, and then says the first gold answer."""
+    """Searches for the question as it is, if it may, and then says the first gold answer that it has been shown."""
 
     def __init__(self, task: Question, *, searches: bool):
         self._task, self._searches = task, searches
@@ -53,6 +59,6 @@ class Expert:
             query = " ".join(without_tags(self._task.query).split())
             text = f"<think>I do not know this for sure. I will search for it.</think>\n<search> {query} </search>"
             return AssistantTurn(text, calls=(ToolCall("search", {"query": query}),))
-        answer = " ".join(without_tags(self._task.answers[0]).split())
+        answer = " ".join(without_tags(shown_answer(self._task, messages)).split())
         text = f"<think>Now I know the answer.</think>\n<answer> {answer} </answer>"
         return AssistantTurn(text, calls=(ToolCall("answer", {"text": answer}),))

@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from jaxsearchrl.config import SearchToolsConfig
 from jaxsearchrl.messages import AssistantTurn, Message, ToolCall
 from jaxsearchrl.search.index import LocalIndex
+from jaxsearchrl.tasks.environment import Score
 from jaxsearchrl.tasks.questions import Question
 from jaxsearchrl.tasks.search_tools.environment import SEARCH, SearchToolsEnvironment
 from jaxsearchrl.tasks.search_tools.prompts import system_prompt
+from jaxsearchrl.tasks.shown_answer import shown_answer
 
 
 class SearchToolsFamily:
@@ -31,15 +33,19 @@ class SearchToolsFamily:
         return SearchToolsEnvironment(task, self.index, self._options, count_tokens)
 
     def expert(self, task: Question) -> "Expert":
-        """An agent that searches for the question once and answers with the gold: it teaches the form."""
+        """An agent that searches for the question once and answers with a gold answer, one that it was shown if any."""
         return Expert(task, searches=self._options.play == "agent")
+
+    def imitable(self, score: Score) -> bool:
+        """Where an answer was shown: the others would teach to make answers up."""
+        return bool(score.parts["retrieved"]) or self._options.play != "agent"
 
     def baseline(self, train: Sequence[Question], evaluation: Sequence[Question]) -> None:
         """None: without a model nothing answers a question (`task.play` has what to compare with)."""
 
 
 class Expert:
-    """Searches for the question as it is, if it may, and then says the first gold answer."""
+    """Searches for the question as it is, if it may, and then says the first gold answer that it has been shown."""
 
     def __init__(self, task: Question, *, searches: bool):
         self._task, self._searches = task, searches
@@ -49,4 +55,4 @@ class Expert:
         if self._searches and not any(message.role == "tool" for message in messages):
             query = " ".join(self._task.query.translate({ord("<"): " ", ord(">"): " "}).split())
             return AssistantTurn(calls=(ToolCall(SEARCH.name, {"query": query}),))
-        return AssistantTurn(f"Answer: {' '.join(self._task.answers[0].split())}")
+        return AssistantTurn(f"Answer: {' '.join(shown_answer(self._task, messages).split())}")

@@ -23,6 +23,19 @@ TURNS = {
     "I do not know.": (0.0, "unanswered"),
     "": (0.0, "unanswered"),
     "<answer>1</answer> <answer>7200</answer>": (1.0, "right"),
+    # The form is that of the turn as it was written.
+    "<think></think><answer>7200</answer>": (1.1, "right"),
+    "<answer>7200</answer><think>after</think>": (1.0, "right"),
+    "<answer>7200</answer><think>open": (1.0, "right"),
+    "<think>a</think><think>b</think><answer>7200</answer>": (1.0, "right"),
+    "<think>a</think><answer><think>b</think>7200</answer>": (1.0, "right"),
+    '<think>a</think><answer>7200</answer><tool_call>{"name": "x", "arguments": {}}</tool_call>': (1.0, "right"),
+    # An answer is one number.
+    "<answer>14400/2</answer>": (0.0, "unanswered"),
+    "<answer>1 2 7200</answer>": (0.0, "unanswered"),
+    "<answer>72<think>x</think>00</answer>": (0.0, "unanswered"),
+    r"<answer>\(7{,}200\)</answer>": (1.0, "right"),
+    r"\boxed{7\,200 \text{ eggs}}": (1.0, "right"),
 }
 
 

@@ -1,0 +1,13 @@
+"""Which answer a scripted expert of a search task gives."""
+
+from collections.abc import Sequence
+
+from jaxsearchrl.messages import Message
+from jaxsearchrl.rewards.text_match import cover_match
+from jaxsearchrl.tasks.questions import Question
+
+
+def shown_answer(task: Question, messages: Sequence[Message]) -> str:
+    """The first accepted answer that stands in what a search has shown; the first of all where none does."""
+    shown = "\n".join(message.content for message in messages if message.role == "tool")
+    return next((answer for answer in task.answers if cover_match(shown, [answer])), task.answers[0])

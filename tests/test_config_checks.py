@@ -150,6 +150,22 @@ def test_the_possible_neighbour_is_accepted(changes):
     assert faults_of(changes) == []
 
 
+def test_a_number_of_any_length_is_answered():
+    (fault,) = faults_of({"task.max_turns": 10**400})
+    assert fault == "task.max_turns: must be below 2147483648, since counts are of 32 bits"
+
+
+def test_a_text_with_a_nul_is_refused_before_it_names_a_file():
+    (fault,) = faults_of({"task.train_tasks": "a\0b"})
+    assert fault == "task.train_tasks = 'a\\x00b': has a NUL character, which no name has"
+
+
+def test_a_prompt_may_not_allow_more_searches_than_turns():
+    (fault,) = faults_of({"task.max_searches": 6})
+    assert "task.max_turns = 6 turns, the last of which answers, only 5 are possible" in fault
+    assert faults_of({"task.max_searches": 5}) == faults_of({"task.max_searches": 6, "task.play": "rag"}) == []
+
+
 def test_all_faults_are_listed_at_once():
     changes = {"train.group_size": 1, "sampling.slots": 0, "task.search_default_k": 26, "task.corpus": "nowhere.jsonl"}
     found = faults(with_values(Config(), changes))

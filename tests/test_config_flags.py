@@ -77,6 +77,21 @@ def test_a_misspelt_override_names_the_nearest_key(config_file):
         load_config(path, [("learning.learning_rte", "1")])
 
 
+def test_a_key_of_another_task_family_is_said_to_be_one(config_file):
+    path = config_file("def get_config():\n    return Config()\n")
+    with pytest.raises(ConfigError, match=r"^task\.match is a key of SearchR1Config, but this .* is a CuratedConfig$"):
+        load_config(path, [("task.match", "cover")])
+    with pytest.raises(ConfigError, match=r"task\.name: the config file chooses the family: task=CuratedConfig or "):
+        load_config(path, [("task.name", "search_r1")])
+    assert load_config(path, [("task.name", "curated")]).task.name == "curated"
+
+
+def test_a_file_of_wrong_types_is_said_to_be_one_beside_an_override(config_file):
+    path = config_file("def get_config():\n    return Config(task='search_r1')\n")
+    with pytest.raises(ConfigError, match=r"task = 'search_r1': CuratedConfig\(\.\.\.\) or "):
+        load_config(path, [("task.match", "cover")])
+
+
 def test_a_wrong_override_names_key_value_and_type(config_file):
     path = config_file("def get_config():\n    return Config()\n")
     with pytest.raises(ConfigError, match=r"train\.steps = 'many': a whole number is wanted"):

@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from jaxsearchrl.chat.chatml import ChatML
 from jaxsearchrl.chat.format import ChatFormat
+from jaxsearchrl.chat.tool_json import read_turn
 from jaxsearchrl.config import MAX_CALLS_PER_TURN, WRAPPING_TOKENS
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.messages import AssistantTurn, MalformedCall, Message, ToolCall, ToolSpec
@@ -229,6 +230,14 @@ def test_other_text_stays_as_it_is(chat):
     for text in (*advice, "a < b </b> <tool_calls> <tool_responses>", "</tool_call> <tool_call>", "x <y"):
         assert text in chat.decode(chat.observation_ids([Message("tool", text), Message("user", text)], stopped=True))
         assert chat.count_tokens(text) == len(chat.encode(text))
+
+
+def test_half_a_megabyte_of_openings_is_read_in_one_pass(chat):
+    """What takes the square of a text's length does not end here."""
+    for text in ("<tool_call>{" * 40_000, "<tool_call>" * 40_000):
+        chat.count_tokens(text)
+        chat.observation_ids([Message("tool", text)], stopped=True)
+        read_turn(text, truncated=True)
 
 
 def test_turning_the_shared_tokenizers_switch_changes_nothing(qwen3_tokenizer, qwen3):

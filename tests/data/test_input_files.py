@@ -101,6 +101,24 @@ def test_files_that_do_not_fit_are_refused(tmp_path):
         assert "a data set of the hub such as owner/sums" in refusal(given)
 
 
+def test_older_names_of_the_hub_are_known(tmp_path):
+    names = [f"{split}-00000-of-00001-a09b74b3ef9c3b56.parquet" for split in ("train", "test")]
+    assert find(fill(tmp_path, *names)).files == {"train": (tmp_path / names[0],), "test": (tmp_path / names[1],)}
+
+
+def test_what_cannot_be_looked_up_is_refused(tmp_path):
+    assert "--input is empty" in refusal(" ")
+    for given in ("~nobody-of-that-name/x", "x" * 5000):
+        assert "cannot be looked up" in refusal(given)
+
+
+def test_the_folder_of_the_input_is_no_output(tmp_path):
+    found = find(fill(tmp_path / "raw", *PAIR))
+    found.check_output(tmp_path / "raw" / "made")
+    with pytest.raises(UserError, match="is the folder of the input"):
+        found.check_output(tmp_path / "other" / ".." / "raw")
+
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 

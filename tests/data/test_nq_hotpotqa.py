@@ -143,6 +143,7 @@ def test_splits_whose_unused_columns_differ_are_read(raw, tmp_path, search_r1):
         ({"golden_answers": "Ada"}, ("Ada",)),
         ({"golden_answers": [1992, "1992", 2.5, ["nested", ["deep"]]]}, ("1992", "2.5", "nested", "deep")),
         ({"golden_answers": 7}, ("7",)),
+        ({"golden_answers": [1912.0, -0.0, 1e22]}, ("1912", "0", str(10**22))),
         ({"golden_answers": ["東京", "e\u0301", "\ud83d"]}, ("東京", "e\u0301", "\ufffd")),
         ({"golden_answers": [], "reward_model": {"ground_truth": {"target": ["b"]}}}, ("b",)),
         ({"golden_answers": None, "reward_model": {"ground_truth": ["b", "b"]}}, ("b",)),
@@ -168,10 +169,10 @@ def test_numbers_that_are_not_there_are_no_answers(tmp_path, search_r1):
 
 def test_a_question_is_stripped_and_ends_with_a_question_mark(tmp_path, search_r1):
     rows = [
-        search_r1.row("nq", n, "train", text, ["a"]) for n, text in enumerate((" who \n", "who?", "who ? ", "où 東"))
+        search_r1.row("nq", n, "train", text, ["a"]) for n, text in enumerate((" who \n", "who?", "who ? ", "où 東", "誰？"))
     ]
     questions, _ = prepared(search_r1, tmp_path, rows)
-    assert [question.query for question in questions] == ["who?", "who?", "who ?", "où 東?"]
+    assert [question.query for question in questions] == ["who?", "who?", "who ?", "où 東?", "誰？"]
 
 
 def test_rows_without_question_or_answer_are_left_out_and_counted_by_reason(tmp_path, search_r1, capsys):
@@ -197,9 +198,11 @@ def test_ids_are_unique_over_sources_rows_and_splits(tmp_path, search_r1):
 
     rows = [row("nq", "0"), row("hotpotqa", "0"), row("nq", 0), row("nq", "0#2"), row("nq", "0"), row("nq", None)]
     rows += [row("nq", ""), {key: value for key, value in row("nq", 0).items() if key != "id"}, row("nq", "test_3")]
+    rows += [row("nq", 0.0), row("nq", " "), row("nq", "\ud800")]
     questions, _ = prepared(search_r1, tmp_path, rows)
     assert [question.id for question in questions] == [
-        "nq:0", "hotpotqa:0", "nq:0#2", "nq:0#2#2", "nq:0#3", "nq:train_5", "nq:train_6", "nq:train_7", "nq:test_3"
+        "nq:0", "hotpotqa:0", "nq:0#2", "nq:0#2#2", "nq:0#3", "nq:train_5", "nq:train_6", "nq:train_7", "nq:test_3",
+        "nq:0#4", "nq:train_10", "nq:\ufffd"
     ]  # fmt: skip
     test = load_questions(tmp_path / "odd-out/test.jsonl")
     assert "nq:test_3#2" in {question.id for question in test}
@@ -229,6 +232,8 @@ def test_training_questions_that_dev_asks_too_are_counted(raw, tmp_path, search_
         ({"id": [1]}, '"id" must be a text or a whole number, found list'),
         ({"golden_answers": [True]}, '"golden_answers" holds True; an answer must be a text or a number'),
         ({"golden_answers": {"a": 1}}, "\"golden_answers\" holds {'a': 1}"),
+        ({"id": True}, '"id" must be a text or a whole number, found bool'),
+        ({"id": 1.5}, '"id" must be a text or a whole number, found float'),
         ({"golden_answers": [], "reward_model": "a"}, '"reward_model" must be an object, found str'),
     ],
 )

@@ -111,6 +111,15 @@ def test_faulty_lines_are_refused_with_the_fix(tmp_path):
     assert "t.jsonl:1: the file is compressed by gzip" in refusal(tmp_path / "t.jsonl", gzip.compress(line))
     assert "damaged or cut off; download it again" in refusal(tmp_path / "t.jsonl.gz", gzip.compress(line)[:-9])
     assert "damaged or cut off" in refusal(tmp_path / "t.jsonl.gz", line)
+    for name in ("t.jsonl", "t.jsonl.gz"):
+        assert "git lfs pull" in refusal(tmp_path / name, b"version https://git-lfs.github.com/spec/v1\n")
+
+
+def test_a_date_that_no_datetime_holds_is_named(tmp_path):
+    ids = pyarrow.array([10**15], pyarrow.timestamp("s"))
+    parquet.write_table(pyarrow.table({"question": ["q"], "golden_answers": ["a"], "id": ids}), tmp_path / "t.parquet")
+    with pytest.raises(UserError, match=r"t\.parquet: damaged .* \(after row 0"):
+        read(tmp_path / "t.parquet")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):

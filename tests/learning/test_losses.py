@@ -149,6 +149,17 @@ def test_kl_by_hand_is_positive_pulls_towards_the_reference_and_ends_with_the_ma
     assert same == 0
 
 
+@pytest.mark.parametrize(("d", "pull"), [(-19.0, 1.0), (-30.0, 1.0), (-1e4, 1.0), (2.0, 1 - np.exp(2.0)), (30.0, 0.0)])
+def test_kl_pulls_a_policy_back_however_far_it_has_become_too_sure(d, pull):
+    new = jnp.array([-0.5])
+    gradient = jax.grad(
+        lambda x: policy_gradient(
+            x, new, jnp.zeros(1), jnp.ones(1), 1.0, LearningConfig(kl_weight=1.0), reference=new + d
+        )[0]
+    )(new)
+    np.testing.assert_allclose(gradient, [pull], rtol=1e-4)
+
+
 def test_what_was_not_sampled_has_ratio_one_and_no_gap():
     new, old = jnp.array([-1.0, -2.0]), jnp.array([-0.5, 0.0])
     (_, stats), gradient = jax.value_and_grad(

@@ -52,7 +52,7 @@ def main(overrides: Sequence[Override]) -> None:
     start = {"train": trainer.train, "eval": trainer.evaluate, "sft": trainer.sft}[_MODE.value]
     start(config, workdir)
     if _DRY_RUN.value:
-        print(f"dry run: every part works; its numbers mean nothing, and {workdir} can be deleted", file=sys.stderr)
+        print(f"dry run: it ran to its end; its numbers mean nothing, and {workdir} can be deleted", file=sys.stderr)
 
 
 def _check(config: Config) -> None:

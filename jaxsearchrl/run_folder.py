@@ -9,6 +9,7 @@ tensorboard/  evaluations/  plots/
 """
 
 import fcntl
+import itertools
 import json
 import os
 import socket
@@ -66,9 +67,20 @@ class RunFolder:
     def adapters(self) -> Path:
         return self.path / "adapters"
 
-    @property
-    def evaluations(self) -> Path:
-        return self.path / "evaluations"
+    def evaluation(self, step: int, config: str) -> Path:
+        """Where an evaluation of a step under a resolved configuration (JSON text) belongs: evaluations/step_n.
+
+        Where another configuration has that, step_n_2, step_n_3, …: evaluations stay side by side, and one that is
+        made again replaces itself. The folder's config.json is written.
+        """
+        for number in itertools.count(1):
+            folder = self.path / "evaluations" / (f"step_{step:06d}" + (f"_{number}" if number > 1 else ""))
+            stored = folder / "config.json"
+            if not stored.exists() or stored.read_bytes() == config.encode():
+                folder.mkdir(parents=True, exist_ok=True)
+                write_atomically(stored, config.encode())
+                return folder
+        raise AssertionError("there are no more numbers")
 
     def write_config(self, text: str) -> None:
         """Stores the resolved configuration (JSON text)."""

@@ -113,7 +113,7 @@ def sft(config: Config, workdir: str) -> None:
 def evaluate(config: Config, workdir: str) -> None:
     """Evaluates the newest checkpoint in `workdir`, or the base model in an empty one, on any tasks.
 
-    Metrics and rollouts go to evaluations/step_n, replacing those of an earlier call; the run's own stay as they are.
+    Metrics and rollouts go to a folder of their own (`RunFolder.evaluation`); the run's own stay as they are.
     """
     with ExitStack() as stack:
         run = _open(config, workdir, stack, trains=False)
@@ -257,7 +257,7 @@ def _open(config: Config, workdir: str, stack: ExitStack, *, trains: bool = True
     unchanged = tuple(experiment.fingerprints) if trains else ("base", "tokenizer")
     restored = _restored(checkpoints, fresh, experiment, unchanged)
     step, state = restored or (0, fresh)
-    output = folder.path if trains else folder.evaluations / f"step_{step:06d}"
+    output = folder.path if trains else folder.evaluation(step, to_json(config))
     telemetry = config.telemetry if trains else TelemetryConfig(tensorboard=False)
     writers = stack.enter_context(MetricWriters(output, telemetry))
     writers.truncate_after(step if restored and trains else -1)

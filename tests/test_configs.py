@@ -1,5 +1,6 @@
 """Every config file is valid, and a dry run of it goes through every part of a run."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from jaxsearchrl import trainer
 from jaxsearchrl.config_checks import validate
 from jaxsearchrl.config_flags import load_config
 from jaxsearchrl.dry_run import dry_run_config
+from jaxsearchrl.errors import UserError
 from jaxsearchrl.records import read_records
 from jaxsearchrl.telemetry.metrics_file import read_metrics
 
@@ -34,11 +36,11 @@ def programs_are_compiled_once(tmp_path_factory):
 
 
 @pytest.fixture
-def example_task(tmp_path):
-    """A copy of docs/example_task, whose config writes files beside itself."""
-    for folder in ("configs", "docs/example_task"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("made", "__pycache__"))
-    return tmp_path / "docs/example_task"
+def example_task(tmp_path, monkeypatch):
+    """A copy of docs/example_task, whose config writes files beside itself, seen from the root."""
+    monkeypatch.chdir(ROOT)
+    ignored = shutil.ignore_patterns("made", "__pycache__")
+    return Path(shutil.copytree(ROOT / "docs/example_task", tmp_path / "mine", ignore=ignored))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -73,3 +75,23 @@ def test_the_example_of_a_task_of_ones_own_makes_its_files_from_notes(example_ta
     assert load_config(str(example_task / "config.py")) == config
     assert Path(config.task.corpus).stat().st_mtime_ns == stamp
     assert len((example_task / "config.py").read_text().splitlines()) < 100
+
+
+def test_the_example_leaves_nothing_of_a_note_out(example_task):
+    (example_task / "notes/more").mkdir()
+    (example_task / "notes/more/kiln.md").write_text(
+        "# The other kiln\n\nIt is small.\n\n## Firing\nBy wood.\n## Empty\n"
+    )
+    (example_task / "notes/bare.md").write_text("No heading at all.")
+    (example_task / "questions.jsonl").open("a").write("\n")
+    load_config(str(example_task / "config.py"))
+    made = [json.loads(line) for line in (example_task / "made/corpus.jsonl").read_text().splitlines()]
+    assert len({row["id"] for row in made}) == len(made)
+    assert {row["id"]: (row["title"], row["text"]) for row in made if row["id"].startswith(("bare", "more"))} == {
+        "bare.md#": ("bare", "No heading at all."),
+        "more/kiln.md#": ("The other kiln", "It is small."),
+        "more/kiln.md#Firing": ("The other kiln: Firing", "By wood."),
+    }
+    (example_task / "questions.jsonl").open("a").write("{")
+    with pytest.raises(UserError, match=r"questions\.jsonl, line 10: not JSON"):
+        load_config(str(example_task / "config.py"))

@@ -29,9 +29,11 @@ def prepare_folder(
     Raises UserError when the folder was made by another recipe, was changed, holds other files of these names, or
     cannot be written.
     """
+    made = False
     try:
         if (folder / MANIFEST).exists():
             return _check(folder, recipe)
+        made = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
         # Beside its final place, so that a file moves there in one piece.
         with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder) as partial:
@@ -43,6 +45,10 @@ def prepare_folder(
             for name in (*manifest["files"], MANIFEST):
                 os.replace(Path(partial) / name, folder / name)
         return manifest
+    except UserError:
+        if made:
+            folder.rmdir()
+        raise
     except OSError as error:
         raise UserError(f"--output={folder}: cannot be written ({error})") from error
 

@@ -29,7 +29,7 @@ def write_report(workdir: Path, experiment: Experiment, step: int) -> str:
         "",
         "* look at the plots, then at the rollouts of the best and the worst groups",
         f"* train longer: the same command with a larger `--config.{_limit(experiment)}` goes on from here",
-        "* use your own documents and questions: `configs/curated_jsonl.py`",
+        "* use your own documents and questions: `docs/your_own_task.md`",
         "",
     ]
     text = "\n".join(lines)

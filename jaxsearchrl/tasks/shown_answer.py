@@ -8,6 +8,6 @@ from jaxsearchrl.tasks.questions import Question
 
 
 def shown_answer(task: Question, messages: Sequence[Message]) -> str:
-    """The first accepted answer that stands in what a search has shown; the first of all where none does."""
-    shown = "\n".join(message.content for message in messages if message.role == "tool")
+    """The first accepted answer that stands in what was shown (prompt included); the first of all where none does."""
+    shown = "\n".join(message.content for message in messages if message.role in ("tool", "user"))
     return next((answer for answer in task.answers if cover_match(shown, [answer])), task.answers[0])

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 _RULES: tuple[tuple[str, str, float, str], ...] = (
     ("groups/no_signal", ">", 0.5, "most groups have equal rewards and teach nothing: other tasks, or more tries"),
     ("groups/all_bad", ">", 0.5, "no try of most questions earns anything: easier tasks or a warm start"),
-    ("rate/empty", ">", 0.5, "most episodes end with an empty set"),
+    ("rate/empty", ">", 0.5, "most episodes hand over nothing: no document, no answer"),
     ("rate/finished", "<", 0.5, "most episodes do not end by `finish`: look at stop reasons, turns and context"),
     ("rate/truncated", ">", 0.2, "turns are cut by the token limit: raise sampling.max_turn_tokens"),
     ("calls/valid", "<", 0.7, "many tool calls fail: read a few rollouts"),

@@ -101,6 +101,19 @@ def test_what_an_interrupted_preparation_leaves_is_completed(tmp_path, monkeypat
     assert set(contents(tmp_path)) == {"a.jsonl", "b.jsonl", "manifest.json"}
 
 
+def test_an_input_that_cannot_be_used_leaves_no_folder(tmp_path):
+    def fails(folder):
+        (folder / "part").write_text("x")
+        raise UserError("no such column")
+
+    with pytest.raises(UserError, match="no such column"):
+        prepare_folder(tmp_path / "new", RECIPE, fails)
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "old").mkdir()
+    refusal(tmp_path / "old", write=fails)
+    assert not list((tmp_path / "old").iterdir())
+
+
 def test_a_preparation_that_fails_leaves_nothing(tmp_path):
     def fails(folder: Path):
         write(folder)

@@ -159,13 +159,16 @@ def test_an_evaluation_by_itself_repeats_the_runs_own_and_leaves_it_alone(config
     assert all(again[key] == before[key] for key in again if not key.startswith("episode_seconds/"))
     more = with_values(config, {"eval.tasks": 4, "eval.greedy": False})
     trainer.evaluate(more, str(run))
-    [row] = read_metrics(run / "evaluations" / "step_000006")
+    [row] = read_metrics(run / "evaluations" / "step_000006_2")
     assert (row["kind"], row["groups/total"]) == ("eval", 4.0)
     test = tmp_path / "test.jsonl"  # other questions than those that a run was watched on
     test.write_text("".join(Path(config.task.train_tasks).read_text().splitlines(keepends=True)[:3]))
     trainer.evaluate(with_values(more, {"task.eval_tasks": str(test), "task.train_tasks": ""}), str(run))
-    [row] = read_metrics(run / "evaluations" / "step_000006")
+    [row] = read_metrics(run / "evaluations" / "step_000006_3")
     assert row["groups/total"] == 3.0
+    assert {folder.name for folder in (run / "evaluations").iterdir()} == {f"step_000006{x}" for x in ("", "_2", "_3")}
+    [first] = read_metrics(run / "evaluations" / "step_000006", "eval")
+    assert first == again
 
 
 def test_the_base_model_can_be_evaluated_in_an_empty_folder(config, straight, with_letter_e, tmp_path):

@@ -47,7 +47,7 @@ class SearchR1Environment:
         self.stop_reason = ""
         self._answered: str | None = None
         self._turns: list[AssistantTurn] = []
-        self._shown: list[str] = []  # what searches showed, for the score's "retrieved"
+        self._shown: list[str] = []  # what it was shown of the corpus, for the score's "retrieved"
         self._searches = 0
         self._last_step: dict[str, Any] = {"calls": [], "encountered": []}
 
@@ -58,6 +58,7 @@ class SearchR1Environment:
         if self._options.play == "rag":
             hits = self._retriever.search(self._task.query, self._options.search_k)
             context = self._documents(hits)[0]
+            self._shown.append(context)
         return [Message("user", question_prompt(self._options, self._task.query, context))]
 
     def step(self, turn: AssistantTurn) -> tuple[list[Message], bool]:

@@ -41,7 +41,7 @@ class SearchR1Family:
 
     def imitable(self, score: Score) -> bool:
         """Where an answer was shown: the others would teach to make answers up."""
-        return bool(score.parts["retrieved"]) or self._options.play != "agent"
+        return bool(score.parts["retrieved"]) or self._options.play == "direct"
 
     def baseline(self, train: Sequence[Question], evaluation: Sequence[Question]) -> None:
         """None: without a model nothing answers a question (`task.play` has what to compare with)."""

@@ -56,6 +56,7 @@ class SearchToolsEnvironment:
         question = self._task.query
         if self._options.play == "rag":
             documents, _ = self._documents(self._retriever.search(question, self._options.search_k))
+            self._shown.append(documents)
             question = f"{documents}\n\nQuestion: {question}"
         return [Message("system", system_prompt(self._options)), Message("user", question)]
 

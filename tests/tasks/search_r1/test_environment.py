@@ -222,6 +222,18 @@ def test_the_expert_gets_the_full_reward(towns, question, way):
         assert environment.stop_reason == "finish"
 
 
+def test_an_expert_is_imitated_where_it_was_shown_what_it_says(towns, question):
+    unknown = replace(question, query="Who rules Corun?", answers=("Queen Ida", "Ida"))
+    many = replace(question, answers=("crystal", "glass"))
+    for way, wanted in (("agent", [True, False, True]), ("rag", [True, False, True]), ("direct", [True, True, True])):
+        family = SearchR1Family(SearchR1Config(play=way, search_k=1), towns)
+        for task, imitable in zip((question, unknown, many), wanted, strict=True):
+            environment = family.environment(task, lambda text: len(text.split()), 0)
+            turns = play(family.expert(task), environment)
+            assert family.imitable(environment.score()) is imitable
+        assert ("<answer> glass </answer>" in turns[-1][0].text) is (way != "direct")
+
+
 def test_one_shot_rag_and_direct_answers_have_one_turn(make):
     environment = make(play="rag", search_k=1)
     [message] = environment.reset()
@@ -229,6 +241,7 @@ def test_one_shot_rag_and_direct_answers_have_one_turn(make):
     assert "<search>" not in message.content
     said(environment, SEARCH)
     assert (environment.stop_reason, environment.score().parts["searches"]) == ("turns", 0.0)
+    assert environment.score().parts["retrieved"] == 1.0
     [message] = make(play="direct").reset()
     assert "Doc 1" not in message.content
     assert "<search>" not in message.content

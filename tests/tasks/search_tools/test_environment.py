@@ -119,6 +119,7 @@ def test_one_shot_rag_and_direct_answers_have_no_tool(make):
     rag, direct = make(play="rag", search_k=1), make(play="direct")
     assert "Content: Brell is a town" in rag.reset()[1].content
     assert "Content" not in direct.reset()[1].content
+    assert (rag.score().parts["retrieved"], direct.score().parts["retrieved"]) == (1.0, 0.0)
     for environment in (rag, direct):
         assert not environment.tools
         said(environment, call())

@@ -91,7 +91,7 @@ def dry_run_config(config: Config, folder: str | Path) -> Config:
 
 
 def _small(task: TaskConfig) -> dict[str, int]:
-    sizes = {"max_turns": 3, "max_observation_tokens": 256}
+    sizes = {"max_turns": 3, "max_searches": 2, "max_observation_tokens": 256}
     return {name: min(getattr(task, name), size) for name, size in sizes.items() if hasattr(task, name)}
 
 

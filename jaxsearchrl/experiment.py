@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
-import numpy as np
 
 from jaxsearchrl.chat.chatml import ChatML
 from jaxsearchrl.chat.format import ChatFormat
@@ -29,7 +28,7 @@ from jaxsearchrl.data.demo import prepare_demo
 from jaxsearchrl.errors import ConfigError
 from jaxsearchrl.models.decoder import Model, Weights, build_model, load_base
 from jaxsearchrl.models.files import check_names, open_checkpoint
-from jaxsearchrl.models.peft_adapter import write_adapter
+from jaxsearchrl.models.peft_adapter import adapter_of, write_adapter
 from jaxsearchrl.tasks.environment import Environment
 from jaxsearchrl.tasks.families import open_family
 from jaxsearchrl.tasks.family import Family, Task
@@ -75,14 +74,12 @@ class Experiment:
 
     def export_adapter(self, folder: Path, lora: Weights) -> None:
         """Writes the adapter in PEFT's format."""
-        linears = sorted({name.removesuffix(".lora_a") for name in lora if name.endswith(".lora_a")})
-        pairs = {name: (np.asarray(lora[f"{name}.lora_a"]), np.asarray(lora[f"{name}.lora_b"])) for name in linears}
-        write_adapter(folder, self.model.arch, pairs, self.config.lora, self.config.model.path)
+        write_adapter(folder, self.model.arch, adapter_of(lora), self.config.lora, self.config.model.path)
 
 
 def load_experiment(config: Config, progress: Progress) -> Experiment:
     """Loads, announcing each phase. Raises UserError naming the file or key at fault."""
-    config = _resolve_demo(config)
+    config = resolve_demo(config)
     options = config.task
     check_prompt(options)  # a fault in the file shows now, not in the first episode
     with progress.phase("tasks and search index"):
@@ -168,7 +165,7 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
-def _resolve_demo(config: Config) -> Config:
+def resolve_demo(config: Config) -> Config:
     """Replaces each "demo" path by the file it stands for, fetched if need be."""
     values = leaf_values(config)
     keys = ("model.path", "task.corpus", "task.train_tasks", "task.eval_tasks")

@@ -24,8 +24,9 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "The run folder; by default runs
 _MODE = flags.DEFINE_enum(
     "mode",
     "train",
-    ["train", "eval", "sft", "check"],
-    "train; eval: evaluate only; sft: the supervised warm start only; check: validate and print the settings.",
+    ["train", "eval", "sft", "export", "check"],
+    "train; eval: evaluate only; sft: the supervised warm start only; export: the newest adapter merged into the base "
+    "model, as a Hugging Face folder; check: validate and print the settings.",
 )
 _DRY_RUN = flags.DEFINE_bool("dry_run", False, "A tiny random model on a tiny generated corpus, for two steps.")
 _REQUIRE_ACCELERATOR = flags.DEFINE_bool("require_accelerator", False, "Stop if JAX finds only a CPU.")
@@ -35,6 +36,7 @@ _REQUIRED = {
     "train": ("model.path", "task.corpus", "task.train_tasks"),
     "eval": ("model.path", "task.corpus", "task.eval_tasks"),
     "sft": ("model.path", "task.corpus", "task.train_tasks"),
+    "export": ("model.path",),
     "check": ("model.path", "task.corpus", "task.train_tasks"),
 }
 
@@ -46,6 +48,10 @@ def main(overrides: Sequence[Override]) -> None:
     config, workdir = _experiment(overrides)
     if _MODE.value == "check":
         return _check(config)
+    if _MODE.value == "export":
+        from jaxsearchrl.export import export
+
+        return export(config, workdir)
     announce_devices(require_accelerator=_REQUIRE_ACCELERATOR.value)
     from jaxsearchrl import trainer
 

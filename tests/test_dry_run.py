@@ -99,7 +99,7 @@ def test_every_gold_document_exists_and_states_what_is_asked(tmp_path):
     assert not gold_of(train) & gold_of(evaluation)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "qwen3_moe"])
 def test_the_model_is_of_the_experiments_family(tmp_path, family):
     write_tiny_checkpoint(tmp_path / "theirs", family, vocab_size=64)
     config = dry_run_config(with_values(Config(), {"model.path": str(tmp_path / "theirs")}), tmp_path / "dry")

@@ -1,6 +1,6 @@
 """The LoRA update: packed batches in, new adapter out.
 
-The forward and backward passes are driven from the host, a layer at a time: one compiled program serves every layer,
+The forward and backward passes are driven from the host, a layer at a time: one program serves all layers of a kind,
 the base weights stay the separate arrays that the sampler reads, and what is kept between the passes is one [B, T, D]
 array per layer (a layer's inside is computed again in the backward pass). One program over all layers was measured to
 need three times the memory on a CPU, where XLA's scheduler undoes rematerialisation, and half a minute to compile.
@@ -61,17 +61,17 @@ class Learner:
     """Gradients of a loss for one model. `base` is shared with the sampler, `temperature` is what it samples at."""
 
     def __init__(self, model: Model, base: Weights, loss: Loss, *, vocab_size: int, temperature: float):
-        self._depth = model.arch.layers
+        self._depth, self._kinds = model.arch.layers, model.kinds
         self._base = [layer_weights(base, i) for i in range(self._depth)]
         self._top = {name: value for name, value in base.items() if not name.startswith("layers.")}
 
-        def forward(base: Weights, lora: Weights, x: jax.Array, state: Packed) -> jax.Array:
-            return layer_forward(model, base, lora, x, state, 0)[0]
+        def forward(kind: int, base: Weights, lora: Weights, x: jax.Array, state: Packed) -> jax.Array:
+            return layer_forward(model, base, lora, x, state, kind)[0]
 
         def backward(
-            base: Weights, lora: Weights, x: jax.Array, state: Packed, x_grad: jax.Array, grads: Weights
+            kind: int, base: Weights, lora: Weights, x: jax.Array, state: Packed, x_grad: jax.Array, grads: Weights
         ) -> tuple[Weights, jax.Array]:
-            _, pull = jax.vjp(lambda lora, x: forward(base, lora, x, state), lora, x)
+            _, pull = jax.vjp(lambda lora, x: forward(kind, base, lora, x, state), lora, x)
             lora_grad, x_grad = pull(x_grad)
             return jax.tree.map(jnp.add, grads, lora_grad), x_grad
 
@@ -96,8 +96,8 @@ class Learner:
             return jax.grad(of_hidden, has_aux=True)(x)
 
         self._embed = jax.jit(embed)
-        self._forward = jax.jit(forward)
-        self._backward = jax.jit(backward, donate_argnums=(4, 5))
+        self._forward = jax.jit(forward, static_argnums=0)
+        self._backward = jax.jit(backward, static_argnums=0, donate_argnums=(5, 6))
         self._head = jax.jit(head)
         self._actions = jax.jit(actions)
 
@@ -128,10 +128,11 @@ class Learner:
             inputs, x = [], self._embed(self._top, batch.tokens)
             for i in layers:
                 inputs.append(x)
-                x = self._forward(self._base[i], adapters[i], x, state)
+                x = self._forward(self._kinds[i], self._base[i], adapters[i], x, state)
             x_grad, seen = self._head(self._top, x, batch, denominator)
             for i in reversed(layers):
-                grads[i], x_grad = self._backward(self._base[i], adapters[i], inputs.pop(), state, x_grad, grads[i])
+                layer = (self._kinds[i], self._base[i], adapters[i])
+                grads[i], x_grad = self._backward(*layer, inputs.pop(), state, x_grad, grads[i])
             stats.append(seen)
             jax.block_until_ready(x_grad)
             advance()
@@ -143,7 +144,7 @@ class Learner:
         state = Packed(jnp.asarray(batch.positions), jnp.asarray(batch.segments))
         x = self._embed(self._top, batch.tokens)
         for i in range(self._depth):
-            x = self._forward(self._base[i], layer_weights(lora, i), x, state)
+            x = self._forward(self._kinds[i], self._base[i], layer_weights(lora, i), x, state)
         return self._actions(self._top, x, batch)[0]
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from jaxsearchrl.errors import ConfigError
 
-Family = Literal["llama", "qwen2", "qwen3"]
+Family = Literal["llama", "qwen2", "qwen3", "qwen3_moe"]
 RopeKind = Literal["default", "linear", "dynamic", "llama3", "yarn"]
 
 
@@ -36,10 +36,25 @@ class Rope:
 
 
 @dataclass(frozen=True)
+class Experts:
+    """MLPs of which each token takes a few (Shazeer et al., 2017, arXiv:1701.06538).
+
+    count: how many there are. chosen: how many a token takes. width: of each. normalised: whether the weights of the
+    chosen ones are made to sum to 1.
+    """
+
+    count: int
+    chosen: int
+    width: int
+    normalised: bool
+
+
+@dataclass(frozen=True)
 class Architecture:
     """A decoder's static description. `max_positions` is its context in tokens; `eos_ids` end a turn or a text.
 
-    qk_norm: whether queries and keys are normalised, head by head, before they are rotated.
+    qk_norm: whether queries and keys are normalised, head by head, before they are rotated. experts: what stands in the
+    place of the MLP, in all layers but those of `dense_layers`.
     """
 
     family: Family
@@ -59,6 +74,12 @@ class Architecture:
     rope: Rope
     eos_ids: tuple[int, ...] = ()
     qk_norm: bool = False
+    experts: Experts | None = None
+    dense_layers: tuple[int, ...] = ()
+
+    def is_sparse(self, layer: int) -> bool:
+        """Whether the layer has experts."""
+        return self.experts is not None and layer not in self.dense_layers
 
 
 def check_architecture(arch: Architecture, where: str) -> Architecture:
@@ -67,21 +88,30 @@ def check_architecture(arch: Architecture, where: str) -> Architecture:
         raise ConfigError(f"{where}: {arch.heads} query heads cannot share {arch.kv_heads} kv heads evenly")
     if arch.head_dim % 2:
         raise ConfigError(f"{where}: head_dim is {arch.head_dim}, but rotary positions need an even one")
+    if arch.experts and arch.experts.chosen > arch.experts.count:
+        raise ConfigError(f"{where}: a token takes {arch.experts.chosen} experts, but there are {arch.experts.count}")
     return arch
 
 
-def linear_shapes(arch: Architecture) -> dict[str, tuple[int, int]]:
-    """The linears of one layer, which are also what LoRA can apply to: "self_attn.q_proj" -> (out, in)."""
-    d, mlp, q, kv = arch.d_model, arch.mlp_dim, arch.heads * arch.head_dim, arch.kv_heads * arch.head_dim
-    return {
+def linear_shapes(arch: Architecture, layer: int) -> dict[str, tuple[int, int]]:
+    """The linears of a layer, which are also what LoRA can apply to: "self_attn.q_proj" -> (out, in).
+
+    Each expert has its own ("mlp.experts.3.up_proj"); the router is none of them.
+    """
+    d, q, kv = arch.d_model, arch.heads * arch.head_dim, arch.kv_heads * arch.head_dim
+    shapes = {
         "self_attn.q_proj": (q, d),
         "self_attn.k_proj": (kv, d),
         "self_attn.v_proj": (kv, d),
         "self_attn.o_proj": (d, q),
-        "mlp.gate_proj": (mlp, d),
-        "mlp.up_proj": (mlp, d),
-        "mlp.down_proj": (d, mlp),
     }
+    mlps, width = [""], arch.mlp_dim
+    if arch.experts and arch.is_sparse(layer):
+        mlps, width = [f"experts.{expert}." for expert in range(arch.experts.count)], arch.experts.width
+    for mlp in mlps:
+        shapes |= {f"mlp.{mlp}{linear}": (width, d) for linear in ("gate_proj", "up_proj")}
+        shapes[f"mlp.{mlp}down_proj"] = (d, width)
+    return shapes
 
 
 def has_bias(arch: Architecture, linear: str) -> bool:
@@ -106,7 +136,9 @@ def tensor_shapes(arch: Architecture) -> dict[str, tuple[int, ...]]:
         if arch.qk_norm:
             shapes[f"{prefix}self_attn.q_norm.weight"] = (arch.head_dim,)
             shapes[f"{prefix}self_attn.k_norm.weight"] = (arch.head_dim,)
-        for linear, shape in linear_shapes(arch).items():
+        if arch.experts and arch.is_sparse(layer):
+            shapes[f"{prefix}mlp.gate.weight"] = (arch.experts.count, arch.d_model)
+        for linear, shape in linear_shapes(arch, layer).items():
             shapes[f"{prefix}{linear}.weight"] = shape
             if has_bias(arch, linear):
                 shapes[f"{prefix}{linear}.bias"] = shape[:1]
@@ -118,19 +150,21 @@ def architecture_from_hf(config: Mapping[str, Any], where: str) -> Architecture:
 
     Raises ConfigError naming the key that is missing, of a wrong type, or of a kind that we do not compute.
     """
-    family = config.get("model_type")
+    family: Any = config.get("model_type")
     if family not in get_args(Family):
         raise ConfigError(f"{where}: model_type {family!r} is not supported; known: {', '.join(get_args(Family))}")
     _refuse_unsupported(config, where)
     d_model, heads = integer(config, "hidden_size", where), integer(config, "num_attention_heads", where)
     max_positions = integer(config, "max_position_embeddings", where)
     bias = family != "qwen2" and bool(config.get("attention_bias", False))
-    head_dim = 128 if family == "qwen3" else d_model // max(heads, 1)  # where the config does not say
+    head_dim = 128 if family.startswith("qwen3") else d_model // max(heads, 1)  # where the config does not say
+    layers = integer(config, "num_hidden_layers", where)
+    experts, dense_layers = _experts_from_hf(config, layers, where) if family == "qwen3_moe" else (None, ())
     arch = Architecture(
-        family=config["model_type"],
+        family=family,
         vocab_size=integer(config, "vocab_size", where),
         d_model=d_model,
-        layers=integer(config, "num_hidden_layers", where),
+        layers=layers,
         heads=heads,
         kv_heads=integer(config, "num_key_value_heads", where, heads),
         head_dim=integer(config, "head_dim", where, head_dim),
@@ -143,7 +177,9 @@ def architecture_from_hf(config: Mapping[str, Any], where: str) -> Architecture:
         max_positions=max_positions,
         rope=_rope_from_hf(config, max_positions, where),
         eos_ids=_eos_ids(config.get("eos_token_id"), where),
-        qk_norm=family == "qwen3",
+        qk_norm=family.startswith("qwen3"),
+        experts=experts,
+        dense_layers=dense_layers,
     )
     return check_architecture(arch, where)
 
@@ -162,7 +198,7 @@ def architecture_to_hf(arch: Architecture) -> dict[str, Any]:
         parameters |= {"beta_fast": rope.beta_fast, "beta_slow": rope.beta_slow}
         parameters["attention_factor"] = rope.attention_factor
     config = {
-        "architectures": [f"{arch.family.capitalize()}ForCausalLM"],
+        "architectures": [f"{arch.family.title().replace('_', '')}ForCausalLM"],
         "model_type": arch.family,
         "vocab_size": arch.vocab_size,
         "hidden_size": arch.d_model,
@@ -182,6 +218,15 @@ def architecture_to_hf(arch: Architecture) -> dict[str, Any]:
         config["attention_bias"] = arch.qkv_bias
     if arch.family == "llama":
         config["mlp_bias"] = arch.mlp_bias
+    if arch.experts:
+        config |= {
+            "num_experts": arch.experts.count,
+            "num_experts_per_tok": arch.experts.chosen,
+            "moe_intermediate_size": arch.experts.width,
+            "norm_topk_prob": arch.experts.normalised,
+            "decoder_sparse_step": 1,
+            "mlp_only_layers": list(arch.dense_layers),
+        }
     return config
 
 
@@ -205,6 +250,21 @@ def _refuse_unsupported(config: Mapping[str, Any], where: str) -> None:
         raise ConfigError(
             f"{where}: partial_rotary_factor {config['partial_rotary_factor']} is not supported; only 1.0 is"
         )
+
+
+def _experts_from_hf(config: Mapping[str, Any], layers: int, where: str) -> tuple[Experts, tuple[int, ...]]:
+    """The experts, and the layers that have none."""
+    named = "num_experts" if config.get("num_local_experts") is None else "num_local_experts"  # transformers 5
+    experts = Experts(
+        count=integer(config, named, where),
+        chosen=integer(config, "num_experts_per_tok", where),
+        width=integer(config, "moe_intermediate_size", where),
+        normalised=bool(config.get("norm_topk_prob", False)),
+    )
+    step, dense = integer(config, "decoder_sparse_step", where, 1), config.get("mlp_only_layers") or []
+    if not isinstance(dense, list) or not all(isinstance(layer, int) for layer in dense):
+        raise ConfigError(f"{where}: mlp_only_layers is {dense!r}, but must be a list of layer numbers")
+    return experts, tuple(layer for layer in range(layers) if layer in dense or (layer + 1) % step)
 
 
 def _rope_from_hf(config: Mapping[str, Any], max_positions: int, where: str) -> Rope:

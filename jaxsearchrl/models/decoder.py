@@ -3,7 +3,7 @@
 Each weight is declared in one place with its checkpoint name, shape, dtype and logical axes. From the declaration
 follow the abstract trees, the loader, the exporter and the parity tests. `nnx.split` by variable type separates the
 frozen `base` from the trained `lora`; both are `{"layers.0.self_attn.q_proj.weight": array, …}`. Llama, Qwen2 and Qwen3
-are one body: they differ in biases, rope and norms, which the architecture states.
+are one body: they differ in biases, rope, norms and experts, which the architecture states.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,8 @@ from flax import nnx
 from jaxsearchrl.config import LoraConfig
 from jaxsearchrl.errors import ConfigError
 from jaxsearchrl.models.architecture import Architecture
-from jaxsearchrl.models.products import rows_dot
+from jaxsearchrl.models.experts import SparseMlp
+from jaxsearchrl.models.linear import Linear, Norm, rms_norm, weight
 from jaxsearchrl.models.rope import apply_rope, rope_frequencies
 
 Weights = dict[str, jax.Array]
@@ -36,7 +37,10 @@ class State(Protocol):
 
 @dataclass(frozen=True)
 class WeightSpec:
-    """A base weight: its name in a checkpoint, and its shape there and here."""
+    """A base weight: its name in a checkpoint, and its shape here.
+
+    A name with `*` stands for one [out, in] matrix for each number from 0 on; here they are one [E, in, out] array.
+    """
 
     hf_name: str
     shape: tuple[int, ...]
@@ -48,56 +52,19 @@ class WeightSpec:
 class Model:
     """The static side of a decoder; hashed by identity, so that jitted functions may close over it.
 
-    merge_layer: the arrays of one layer (`layer_weights`) -> its module.
+    merge_layer: the arrays of one layer (`layer_weights`) and its number -> its module. kinds: for each layer the first
+    one that is of its kind, that is, of the same computation on arrays of the same shapes.
     """
 
     arch: Architecture
     lora: LoraConfig
     specs: Mapping[str, WeightSpec]
     lora_shapes: Mapping[str, tuple[int, ...]]
-    merge_layer: Callable[[Weights, Weights], "Layer"] = field(repr=False)
+    kinds: tuple[int, ...]
+    merge_layer: Callable[[Weights, Weights, int], "Layer"] = field(repr=False)
 
 
 # ------------------------------------------------------------------------------------------------------------- modules
-
-
-class Linear(nnx.Module):
-    """y = x Wᵀ + b, plus (alpha / rank) (x A) B where the configuration puts LoRA. Products accumulate in float32.
-
-    sizes: (in, out) and axes: their names. W is [out, in], as checkpoints have it.
-    """
-
-    def __init__(
-        self, name: str, sizes: tuple[int, int], axes: tuple[str, str], bias: bool, lora: LoraConfig, dtype: Any
-    ):
-        inputs, outputs = sizes
-        self.weight = _weight(f"{name}.weight", sizes[::-1], dtype, axes[::-1])
-        self.bias = _weight(f"{name}.bias", (outputs,), dtype, axes[1:]) if bias else None
-        self.scale = lora.alpha / lora.rank if lora.rank else 0.0
-        adapted = lora.rank > 0 and name.rsplit(".", 1)[-1] in lora.modules
-        self.lora_a = nnx.LoRAParam(jnp.zeros((inputs, lora.rank))) if adapted else None
-        self.lora_b = nnx.LoRAParam(jnp.zeros((lora.rank, outputs))) if adapted else None
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        # In two dimensions: the gradient by a three-dimensional x makes XLA's CPU backend copy x (twice the time).
-        flat = x.reshape(-1, x.shape[-1])
-        y = rows_dot(flat, self.weight[...])
-        if self.bias is not None:
-            y = y + self.bias[...].astype(jnp.float32)
-        if self.lora_a is not None and self.lora_b is not None:
-            y = y + flat @ self.lora_a[...] @ self.lora_b[...] * self.scale
-        return y.reshape(*x.shape[:-1], -1)
-
-
-class Norm(nnx.Module):
-    """A weight for `rms_norm`; axis: the name of what it spans."""
-
-    def __init__(self, name: str, size: int, axis: str, eps: float, dtype: Any):
-        self.weight = _weight(f"{name}.weight", (size,), dtype, (axis,))
-        self.eps = eps
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return rms_norm(x, self.weight[...], self.eps)
 
 
 class Attention(nnx.Module):
@@ -142,14 +109,17 @@ class Mlp(nnx.Module):
 
 
 class Layer(nnx.Module):
-    """Pre-norm residual block."""
+    """Pre-norm residual block; sparse: with experts in the place of the MLP."""
 
-    def __init__(self, name: str, arch: Architecture, lora: LoraConfig, dtype: Any):
+    def __init__(self, name: str, arch: Architecture, sparse: bool, lora: LoraConfig, dtype: Any):
         norm = lambda part: Norm(f"{name}.{part}", arch.d_model, "width", arch.norm_eps, dtype)  # noqa: E731
         self.input_layernorm = norm("input_layernorm")
         self.self_attn = Attention(f"{name}.self_attn", arch, lora, dtype)
         self.post_attention_layernorm = norm("post_attention_layernorm")
-        self.mlp = Mlp(f"{name}.mlp", arch, lora, dtype)
+        if arch.experts and sparse:
+            self.mlp = SparseMlp(f"{name}.mlp", arch, arch.experts, lora, dtype)
+        else:
+            self.mlp = Mlp(f"{name}.mlp", arch, lora, dtype)
 
     def __call__(self, x: jax.Array, state: State, layer: int) -> tuple[jax.Array, State]:
         attended, state = self.self_attn(self.input_layernorm(x), state, layer)
@@ -162,10 +132,12 @@ class Decoder(nnx.Module):
 
     def __init__(self, arch: Architecture, lora: LoraConfig, dtype: Any):
         table = (arch.vocab_size, arch.d_model)
-        self.embed_tokens = _weight("model.embed_tokens.weight", table, dtype, ("vocab", "width"))
-        self.layers = nnx.List([Layer(f"model.layers.{i}", arch, lora, dtype) for i in range(arch.layers)])
+        self.embed_tokens = weight("model.embed_tokens.weight", table, dtype, ("vocab", "width"))
+        self.layers = nnx.List(
+            [Layer(f"model.layers.{i}", arch, arch.is_sparse(i), lora, dtype) for i in range(arch.layers)]
+        )
         self.norm = Norm("model.norm", arch.d_model, "width", arch.norm_eps, dtype)
-        self.lm_head = None if arch.tied else _weight("lm_head.weight", table, dtype, ("vocab", "width"))
+        self.lm_head = None if arch.tied else weight("lm_head.weight", table, dtype, ("vocab", "width"))
 
 
 # ------------------------------------------------------------------------------------------------------ pure functions
@@ -185,15 +157,17 @@ def build_model(arch: Architecture, lora: LoraConfig, dtype: Any = jnp.float32) 
     if lora.rank and unknown:
         raise ConfigError(f"lora.modules: {sorted(unknown)} are no linears of family {arch.family!r}")
 
-    # One definition serves all layers, since they are of one kind.
-    layer = nnx.eval_shape(lambda: Layer("layer", arch, lora, dtype))
-    definition, _, _ = nnx.split(layer, nnx.LoRAParam, nnx.Param)
+    # One definition serves all layers of a kind.
+    sparse = [arch.is_sparse(i) for i in range(arch.layers)]
+    layers = {kind: nnx.eval_shape(lambda kind=kind: Layer("layer", arch, kind, lora, dtype)) for kind in set(sparse)}
+    definitions = {kind: nnx.split(layer, nnx.LoRAParam, nnx.Param)[0] for kind, layer in layers.items()}
 
-    def merge_layer(base: Weights, lora: Weights) -> Layer:
+    def merge_layer(base: Weights, lora: Weights, index: int) -> Layer:
         nested = (nnx.from_flat_state({tuple(name.split(".")): v for name, v in flat.items()}) for flat in (lora, base))
-        return nnx.merge(definition, *nested)
+        return nnx.merge(definitions[sparse[index]], *nested)
 
-    return Model(arch, lora, specs, lora_shapes, merge_layer)
+    kinds = tuple(sparse.index(kind) for kind in sparse)
+    return Model(arch, lora, specs, lora_shapes, kinds, merge_layer)
 
 
 def forward(model: Model, base: Weights, lora: Weights, tokens: jax.Array, state: Any) -> tuple[jax.Array, Any]:
@@ -210,7 +184,7 @@ def embed(base: Weights, tokens: jax.Array) -> jax.Array:
 
 
 def layer_weights(weights: Weights, index: int) -> Weights:
-    """The arrays of one layer, by path inside it; all layers have the same paths and shapes."""
+    """The arrays of one layer, by path inside it; all layers of a kind have the same paths and shapes."""
     prefix = f"layers.{index}."
     return {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
 
@@ -219,17 +193,12 @@ def layer_forward(
     model: Model, base: Weights, lora: Weights, x: jax.Array, state: Any, index: int
 ) -> tuple[jax.Array, Any]:
     """One layer: x [B, T, D] -> [B, T, D] and the state, of which the layer touches its own part, `index`."""
-    return model.merge_layer(base, lora)(x, state, index)
+    return model.merge_layer(base, lora, index)(x, state, index)
 
 
 def final_norm(model: Model, base: Weights, x: jax.Array) -> jax.Array:
     """What the output head reads: [B, T, D] -> [B, T, D]."""
     return rms_norm(x, base["norm.weight"], model.arch.norm_eps)
-
-
-def rms_norm(x: jax.Array, weight: jax.Array, eps: float) -> jax.Array:
-    """x / rms(x) * weight over the last axis, float32 (Zhang and Sennrich, 2019, arXiv:1910.07467)."""
-    return x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + eps) * weight.astype(jnp.float32)
 
 
 def head_of(base: Weights) -> jax.Array:
@@ -241,12 +210,21 @@ def load_base(model: Model, checkpoint: Any, place: Callable[[str, np.ndarray], 
     """Reads every declared weight from a `Checkpoint` (files.py), one tensor at a time, in the declared dtype."""
     base = {}
     for name, spec in model.specs.items():
-        tensor = checkpoint.tensor(spec.hf_name)
-        tensor = np.ascontiguousarray(tensor).astype(spec.dtype, copy=False)
-        if tensor.shape != spec.shape:
-            raise ConfigError(f"{spec.hf_name}: shape {tensor.shape} in the checkpoint, {spec.shape} expected")
+        if "*" in spec.hf_name:
+            tensor = np.empty(spec.shape, spec.dtype)
+            for number, matrix in enumerate(tensor):
+                matrix[...] = _read(checkpoint, spec.hf_name.replace("*", str(number)), spec.shape[:0:-1]).T
+        else:
+            tensor = np.ascontiguousarray(_read(checkpoint, spec.hf_name, spec.shape)).astype(spec.dtype, copy=False)
         base[name] = place(name, tensor) if place else jnp.asarray(tensor)
     return base
+
+
+def _read(checkpoint: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    tensor = checkpoint.tensor(name)
+    if tensor.shape != shape:
+        raise ConfigError(f"{name}: shape {tensor.shape} in the checkpoint, {shape} expected")
+    return tensor
 
 
 def init_lora(model: Model, seed: int) -> Weights:
@@ -254,14 +232,10 @@ def init_lora(model: Model, seed: int) -> Weights:
     rng = np.random.default_rng(seed)
     lora = {}
     for name, shape in sorted(model.lora_shapes.items()):
-        bound = 1 / np.sqrt(shape[0])
+        bound = 1 / np.sqrt(shape[-2])
         value = rng.uniform(-bound, bound, shape) if name.endswith("lora_a") else np.zeros(shape)
         lora[name] = jnp.asarray(value, jnp.float32)
     return lora
-
-
-def _weight(hf_name: str, shape: tuple[int, ...], dtype: Any, logical: tuple[str, ...]) -> nnx.Param:
-    return nnx.Param(jnp.zeros(shape, dtype), hf_name=hf_name, logical=logical)
 
 
 def _dotted(path: tuple[Any, ...]) -> str:

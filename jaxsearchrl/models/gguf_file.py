@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import gguf
 import numpy as np
@@ -43,6 +43,7 @@ IN_LAYER = {
     "ffn_down": "mlp.down_proj",
 }
 ROPE_FACTORS = "rope_freqs.weight"
+FAMILIES: tuple[Family, ...] = ("llama", "qwen2", "qwen3")
 STOP_IDS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
 FLOATS = ("F32", "F16", "BF16")
 SAME_MATRIX = 0.2  # relative distance; two quantisations of one matrix lie below 0.1, two unrelated ones near 1.4
@@ -129,8 +130,8 @@ def architecture_from_gguf(
     rope_factors: [H/2], by which Llama 3 divides its frequencies, or None. Raises ConfigError naming the key.
     """
     family = metadata.get("general.architecture", "")
-    if family not in get_args(Family):
-        known = ", ".join(get_args(Family))
+    if family not in FAMILIES:
+        known = ", ".join(FAMILIES)
         raise ConfigError(f"{where}: general.architecture {family!r} is not supported; known: {known}")
 
     def whole(key: str, default: int | None = None) -> int:

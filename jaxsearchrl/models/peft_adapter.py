@@ -6,6 +6,7 @@ hold lora_A [R, in] and lora_B [out, R], float32. Every chosen linear of every l
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ Adapter = dict[str, tuple[np.ndarray, np.ndarray]]
 """Linear ("layers.0.mlp.up_proj") -> (A [in, R], B [R, out]), float32: y = x W + (alpha / R) (x A) B."""
 
 PREFIX = "base_model.model.model."
+_EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)")
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 UNSUPPORTED = (
     "fan_in_fan_out",
@@ -48,6 +50,34 @@ UNSUPPORTED = (
 
 BASE_KEPT = (True, False, None, "gaussian", "orthogonal", "eva")
 """Values of init_lora_weights that leave the base's own weights as they were; pissa and others do not."""
+
+
+def adapter_of(lora: Mapping[str, Any]) -> Adapter:
+    """The adapter that lies in the decoder's flat dict; what experts have as one array is one pair for each of them."""
+    adapter = {}
+    for name in sorted(name.removesuffix(".lora_a") for name in lora if name.endswith(".lora_a")):
+        a, b = np.asarray(lora[f"{name}.lora_a"]), np.asarray(lora[f"{name}.lora_b"])
+        if a.ndim == 2:
+            adapter[name] = a, b
+        else:
+            beginning, _, linear = name.rpartition(".")
+            adapter |= {f"{beginning}.{expert}.{linear}": pair for expert, pair in enumerate(zip(a, b, strict=True))}
+    return adapter
+
+
+def lora_of(adapter: Adapter) -> dict[str, np.ndarray]:
+    """The decoder's flat dict of an adapter; the reverse of `adapter_of`."""
+    lora: dict[str, Any] = {}
+    stacks: dict[str, dict[int, tuple[np.ndarray, np.ndarray]]] = {}
+    for name, pair in adapter.items():
+        if match := _EXPERT.fullmatch(name):
+            stacks.setdefault(f"{match[1]}.{match[3]}", {})[int(match[2])] = pair
+        else:
+            lora |= zip((f"{name}.lora_a", f"{name}.lora_b"), pair, strict=True)
+    for name, pairs in stacks.items():
+        for part, arrays in zip("ab", zip(*(pairs[expert] for expert in sorted(pairs)), strict=True), strict=True):
+            lora[f"{name}.lora_{part}"] = np.stack(arrays)
+    return lora
 
 
 def write_adapter(
@@ -144,14 +174,16 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 def _check(tensors: Mapping[str, np.ndarray], arch: Architecture, config: LoraConfig, where: str) -> None:
     """Names the first module that the base has not, or tensor that is missing, unexpected, or misshapen."""
-    shapes = {linear.split(".")[-1]: (linear, shape) for linear, shape in linear_shapes(arch).items()}
-    if unknown := [module for module in config.modules if module not in shapes]:
-        raise UserError(f"{where}: {unknown[0]!r} is not a linear that can be adapted; known: {', '.join(shapes)}")
-    expected = {}
+    expected, known = {}, {}
     for layer in range(arch.layers):
-        for linear, (outputs, inputs) in (shapes[module] for module in config.modules):
-            expected[f"{PREFIX}layers.{layer}.{linear}.lora_A.weight"] = (config.rank, inputs)
-            expected[f"{PREFIX}layers.{layer}.{linear}.lora_B.weight"] = (outputs, config.rank)
+        for linear, (outputs, inputs) in linear_shapes(arch, layer).items():
+            module = linear.rpartition(".")[2]
+            known[module] = True
+            if module in config.modules:
+                expected[f"{PREFIX}layers.{layer}.{linear}.lora_A.weight"] = (config.rank, inputs)
+                expected[f"{PREFIX}layers.{layer}.{linear}.lora_B.weight"] = (outputs, config.rank)
+    if unknown := [module for module in config.modules if module not in known]:
+        raise UserError(f"{where}: {unknown[0]!r} is not a linear that can be adapted; known: {', '.join(known)}")
     if missing := sorted(expected.keys() - tensors.keys()):
         raise UserError(f"{where}: {len(missing)} of {len(expected)} LoRA tensors are missing, first {missing[0]}")
     if extra := sorted(tensors.keys() - expected.keys()):

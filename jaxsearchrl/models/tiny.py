@@ -10,6 +10,7 @@ from safetensors.numpy import save_file
 
 from jaxsearchrl.models.architecture import (
     Architecture,
+    Experts,
     Family,
     Rope,
     architecture_to_hf,
@@ -36,7 +37,9 @@ def tiny_architecture(family: Family, *, vocab_size: int, **overrides: Any) -> A
         mlp_bias=False,
         max_positions=4096,
         rope=Rope(),
-        qk_norm=family == "qwen3",
+        qk_norm=family.startswith("qwen3"),
+        experts=Experts(count=5, chosen=2, width=24, normalised=True) if family == "qwen3_moe" else None,
+        dense_layers=(0,) if family == "qwen3_moe" else (),
     )
     return check_architecture(replace(arch, **overrides), "tiny")
 

@@ -1,11 +1,14 @@
 """The description of a decoder, from and to Hugging Face's config.json."""
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxsearchrl.errors import ConfigError
 from jaxsearchrl.models.architecture import (
+    Family,
     Rope,
     architecture_from_hf,
     architecture_to_hf,
@@ -131,7 +134,12 @@ ropes = st.one_of(
 )
 
 
-@given(st.sampled_from(["llama", "qwen2", "qwen3"]), st.booleans(), st.lists(st.integers(0, 30), unique=True), ropes)
+@given(
+    st.sampled_from(get_args(Family)),
+    st.booleans(),
+    st.lists(st.integers(0, 30), unique=True),
+    ropes,
+)
 def test_writing_and_reading_gives_the_same_architecture(family, tied, eos, rope):
     arch = tiny_architecture(family, vocab_size=31, tied=tied, eos_ids=tuple(eos), rope=rope)
     assert architecture_from_hf(architecture_to_hf(arch), "c") == arch

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from jaxsearchrl.config import LoraConfig
-from jaxsearchrl.models.architecture import Rope
+from jaxsearchrl.models.architecture import Experts, Rope
 from jaxsearchrl.models.decoder import build_model, forward, head_of, load_base
 from jaxsearchrl.models.files import open_checkpoint
-from jaxsearchrl.models.peft_adapter import read_adapter, write_adapter
+from jaxsearchrl.models.peft_adapter import adapter_of, lora_of, read_adapter, write_adapter
 from jaxsearchrl.models.state import Packed
 from jaxsearchrl.models.tiny import write_tiny_checkpoint
 
@@ -35,6 +35,8 @@ CASES = {
     "qwen2_untied": ("qwen2", {"tied": False, "rope": Rope(theta=1e6), "layers": 3}),
     "qwen3_tied": ("qwen3", {"tied": True, "rope": Rope(theta=1e6), "head_dim": 10}),
     "qwen3_biases": ("qwen3", {**BIASES, "tied": False, "heads": 4, "kv_heads": 2, "layers": 3, "rope": YARN}),
+    "qwen3_moe": ("qwen3_moe", {"tied": False, "experts": Experts(5, 2, 12, True), "dense_layers": (1,), "layers": 3}),
+    "qwen3_moe_biases": ("qwen3_moe", {"experts": Experts(3, 2, 20, False), "dense_layers": (), **BIASES}),
 }
 TOKENS = np.random.default_rng(7).integers(0, SIZES["vocab_size"], (2, 40))
 
@@ -61,15 +63,6 @@ def logits_of(model, base, lora=None, tokens=TOKENS):
         return hidden @ head_of(base).T
 
     return run(base, lora or {}, jnp.asarray(tokens))
-
-
-def to_tree(adapter):
-    """The adapter's flat form as the decoder's dictionary."""
-    return {f"{n}.lora_{x}": jnp.asarray(m) for n, pair in adapter.items() for x, m in zip("ab", pair, strict=True)}
-
-
-def to_flat(tree):
-    return {n.removesuffix(".lora_a"): (m, tree[n[:-1] + "b"]) for n, m in tree.items() if n.endswith(".lora_a")}
 
 
 def random_lora(model):
@@ -114,8 +107,9 @@ def test_logits_equal_transformers(name, tmp_path, torch):
         ("llama_biases", LoraConfig().modules),
         ("qwen2_untied", LoraConfig().modules),
         ("qwen3_biases", LoraConfig().modules),
+        ("qwen3_moe_biases", LoraConfig().modules),  # PEFT leaves dense MLPs beside experts as they are
     ],
-    ids=["llama", "llama biases", "qwen2", "qwen3"],
+    ids=["llama", "llama biases", "qwen2", "qwen3", "qwen3_moe"],
 )
 def test_peft_loads_our_adapter_and_computes_our_logits(name, modules, tmp_path, torch):
     peft = pytest.importorskip("peft")
@@ -123,7 +117,7 @@ def test_peft_loads_our_adapter_and_computes_our_logits(name, modules, tmp_path,
     config = LoraConfig(rank=3, alpha=5.0, modules=modules)
     model, base = load(tmp_path / "base", config)
     lora = random_lora(model)
-    write_adapter(tmp_path / "adapter", arch, to_flat(lora), config, "base")
+    write_adapter(tmp_path / "adapter", arch, adapter_of(lora), config, "base")
     theirs = peft.PeftModel.from_pretrained(reference(tmp_path / "base", torch), tmp_path / "adapter")
     ours = logits_of(model, base, lora)
     assert float(jnp.abs(ours - logits_of(*load(tmp_path / "base"))).max()) > 0.1  # the adapter does something
@@ -145,38 +139,68 @@ def test_we_load_pefts_adapter_and_compute_its_logits(tmp_path, torch):
     assert (lora_config.rank, lora_config.alpha) == (4, 6.0)
     assert set(lora_config.modules) == {"k_proj", "o_proj", "gate_proj"}
     model, base = load(tmp_path / "base", lora_config)
-    np.testing.assert_allclose(logits_of(model, base, to_tree(adapter)), reference_logits(theirs, torch), atol=1e-4)
+    np.testing.assert_allclose(logits_of(model, base, lora_of(adapter)), reference_logits(theirs, torch), atol=1e-4)
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize("name", ["llama_llama3_rope", "qwen2_tied", "qwen3_tied"])
+@pytest.mark.parametrize("name", ["llama_llama3_rope", "qwen2_tied", "qwen3_tied", "qwen3_moe_biases"])
 def test_lora_gradients_equal_torch_and_peft(name, tmp_path, torch):
     peft = pytest.importorskip("peft")
     arch = write_case(tmp_path / "base", name)
     config = LoraConfig(rank=3, alpha=5.0)
     model, base = load(tmp_path / "base", config)
     lora = random_lora(model)
-    write_adapter(tmp_path / "adapter", arch, to_flat(lora), config, "base")
+    write_adapter(tmp_path / "adapter", arch, adapter_of(lora), config, "base")
 
     def loss(lora):
         logprobs = jax.nn.log_softmax(logits_of(model, base, lora)[:, :-1])
         return -jnp.take_along_axis(logprobs, jnp.asarray(TOKENS[:, 1:, None]), axis=-1).sum()
 
-    ours = to_flat(jax.grad(loss)(lora))
+    ours = adapter_of(jax.grad(loss)(lora))
     theirs = peft.PeftModel.from_pretrained(
         reference(tmp_path / "base", torch), tmp_path / "adapter", is_trainable=True
     )
+    for parameter_name, parameter in theirs.named_parameters():
+        parameter.requires_grad_(".lora_" in parameter_name or ".experts." in parameter_name)
     logprobs = theirs(torch.from_numpy(TOKENS)).logits[:, :-1].log_softmax(-1)
     (-logprobs.gather(-1, torch.from_numpy(TOKENS[:, 1:, None])).sum()).backward()
     checked = 0
-    for parameter, value in theirs.named_parameters():
-        if ".lora_" in parameter:
-            linear, which = parameter.removeprefix("base_model.model.model.").split(".lora_")
-            gradient = value.grad.T.numpy()
-            distance = np.linalg.norm(ours[linear][which[0] == "B"] - gradient)
-            assert distance < 1e-3 * np.linalg.norm(gradient), parameter
+    for linear, gradients in _torch_gradients(theirs, adapter_of(lora), config.alpha / config.rank).items():
+        for our, gradient in zip(ours[linear], gradients, strict=True):
+            assert np.linalg.norm(our - gradient) < 1e-3 * np.linalg.norm(gradient), linear
             checked += 1
-    assert checked == 2 * len(ours) == 2 * 7 * arch.layers
+    assert checked == 2 * len(ours)
+
+
+def _torch_gradients(model, adapter, scale):
+    """PEFT's gradients of A [in, R] and B [R, out] of each linear.
+
+    It has the adapters of experts in another form, so theirs come from the gradient G of the matrix W + scale (A B)T
+    itself: scale GT BT and scale AT GT.
+    """
+    found = {}
+    for name, parameter in model.named_parameters():
+        linear = name.removeprefix("base_model.model.model.").split(".lora_")[0]
+        if linear in adapter:
+            found.setdefault(linear, {})[".lora_B" in name] = parameter.grad.numpy().T
+        elif name.endswith(("experts.base_layer.gate_up_proj", "experts.base_layer.base_layer.gate_up_proj")):
+            gate, up = parameter.grad.chunk(2, dim=1)
+            found |= _of_experts(linear.split(".experts")[0], {"gate_proj": gate, "up_proj": up}, adapter, scale)
+        elif ".experts." in name and name.endswith("down_proj"):
+            found |= _of_experts(linear.split(".experts")[0], {"down_proj": parameter.grad}, adapter, scale)
+    return {linear: (pair[False], pair[True]) for linear, pair in found.items()}
+
+
+def _of_experts(mlp, stacks, adapter, scale):
+    found = {}
+    for module, stack in stacks.items():
+        for expert, gradient in enumerate(stack.numpy()):
+            a, b = adapter[f"{mlp}.experts.{expert}.{module}"]
+            found[f"{mlp}.experts.{expert}.{module}"] = {
+                False: scale * gradient.T @ b.T,
+                True: scale * a.T @ gradient.T,
+            }
+    return found
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def draw(arch=ARCH, config=CONFIG):
             rng.standard_normal((config.rank, outputs), dtype=np.float32),
         )
         for i in range(arch.layers)
-        for linear, (outputs, inputs) in linear_shapes(arch).items()
+        for linear, (outputs, inputs) in linear_shapes(arch, i).items()
         if linear.split(".")[-1] in config.modules
     }
 

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from jaxsearchrl import dry_run, trainer
+from jaxsearchrl.chat.tokenizer import load_tokenizer
 from jaxsearchrl.checkpoint import Checkpoints
 from jaxsearchrl.config_tree import with_values
 from jaxsearchrl.errors import ConfigError, UserError
 from jaxsearchrl.experiment import Experiment
+from jaxsearchrl.export import export
 from jaxsearchrl.models.files import open_checkpoint
 from jaxsearchrl.models.peft_adapter import read_adapter
 from jaxsearchrl.records import read_records, record_steps
@@ -169,6 +171,21 @@ def test_an_evaluation_by_itself_repeats_the_runs_own_and_leaves_it_alone(config
     assert {folder.name for folder in (run / "evaluations").iterdir()} == {f"step_000006{x}" for x in ("", "_2", "_3")}
     [first] = read_metrics(run / "evaluations" / "step_000006", "eval")
     assert first == again
+
+
+def test_the_newest_adapter_is_exported_as_a_model(config, straight, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(straight, run)
+    export(config, str(run))
+    export(config, str(run))  # again, in the same place
+    [folder] = (run / "merged").iterdir()
+    assert folder.name == "step_000006"
+    merged, base = open_checkpoint(folder), open_checkpoint(config.model.path)
+    changed = {name for name in base.names() if not np.array_equal(base.tensor(name), merged.tensor(name))}
+    assert len(changed) == 7 * base.architecture.layers
+    assert load_tokenizer(folder).encode("owl") == load_tokenizer(config.model.path).encode("owl")
+    with pytest.raises(UserError, match="has no adapter to export"):
+        export(config, str(tmp_path / "new"))
 
 
 def test_the_base_model_can_be_evaluated_in_an_empty_folder(config, straight, with_letter_e, tmp_path):

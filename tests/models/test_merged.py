@@ -1,0 +1,69 @@
+"""A merged checkpoint: transformers computes from it what we compute with base and adapter."""
+
+import json
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from jaxsearchrl.config import LoraConfig
+from jaxsearchrl.models import merged
+from jaxsearchrl.models.decoder import build_model, load_base
+from jaxsearchrl.models.files import open_checkpoint
+from jaxsearchrl.models.merged import write_merged
+from jaxsearchrl.models.peft_adapter import adapter_of
+from jaxsearchrl.models.tiny import write_tiny_checkpoint
+
+
+def draw_lora(model):
+    rng = np.random.default_rng(11)
+    return {n: rng.standard_normal(s).astype(np.float32) * 0.2 for n, s in sorted(model.lora_shapes.items())}
+
+
+def merge(base: Path, folder: Path, config: LoraConfig):
+    checkpoint = open_checkpoint(base)
+    lora = draw_lora(build_model(checkpoint.architecture, config))
+    folder.mkdir()
+    write_merged(folder, base, checkpoint, adapter_of(lora), config.alpha / config.rank)
+    return lora
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("family", ["llama", "qwen3", "qwen3_moe"])
+def test_transformers_computes_from_it_what_we_compute_with_the_adapter(family, tmp_path, torch, monkeypatch):
+    from transformers import AutoModelForCausalLM
+
+    from tests.models.test_parity import logits_of
+
+    monkeypatch.setattr(merged, "SHARD_BYTES", 40_000)
+    write_tiny_checkpoint(tmp_path / "base", family, vocab_size=61, tied=family == "llama")
+    config = LoraConfig(rank=3, alpha=5.0, modules=("q_proj", "v_proj", "gate_proj", "down_proj"))
+    lora = merge(tmp_path / "base", tmp_path / "merged", config)
+    assert len(list((tmp_path / "merged").glob("model-*.safetensors"))) > 3
+    checkpoint = open_checkpoint(tmp_path / "base")
+    model = build_model(checkpoint.architecture, config)
+    tokens = np.random.default_rng(7).integers(0, 61, (2, 20))
+    ours = logits_of(model, load_base(model, checkpoint), lora, tokens)
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32).eval()
+    with torch.no_grad():
+        np.testing.assert_allclose(ours, theirs(torch.from_numpy(tokens)).logits.numpy(), atol=1e-4)
+
+
+def test_dtypes_and_small_files_stay(tmp_path):
+    base = tmp_path / "base"
+    write_tiny_checkpoint(base, "qwen2", vocab_size=61)
+    tensors = {n: t.astype(ml_dtypes.bfloat16) for n, t in load_file(base / "model.safetensors").items()}
+    save_file(tensors, base / "model.safetensors")
+    (base / "tokenizer.json").write_text("{}")
+    (base / "pytorch_model.bin").write_bytes(b"old")
+    (base / "config.json").write_text(json.dumps(json.loads((base / "config.json").read_text()) | {"of_theirs": 1}))
+    merge(base, tmp_path / "merged", LoraConfig(rank=2, modules=("q_proj",)))
+    names = {path.name for path in (tmp_path / "merged").iterdir()}
+    assert names == {"config.json", "tokenizer.json", "model-00001.safetensors", "model.safetensors.index.json"}
+    assert json.loads((tmp_path / "merged/config.json").read_text())["of_theirs"] == 1
+    after = load_file(tmp_path / "merged/model-00001.safetensors")
+    changed = {name for name, value in tensors.items() if not np.array_equal(value, after[name])}
+    assert {value.dtype for value in after.values()} == {np.dtype(ml_dtypes.bfloat16)}
+    assert changed == {name for name in tensors if "q_proj.weight" in name}

@@ -27,7 +27,7 @@ from jaxsearchrl.config_tree import leaf_values, with_values
 from jaxsearchrl.data.demo import prepare_demo
 from jaxsearchrl.errors import ConfigError
 from jaxsearchrl.models.decoder import Model, Weights, build_model, load_base
-from jaxsearchrl.models.files import check_names, open_checkpoint
+from jaxsearchrl.models.files import open_checkpoint
 from jaxsearchrl.models.peft_adapter import adapter_of, write_adapter
 from jaxsearchrl.tasks.environment import Environment
 from jaxsearchrl.tasks.families import open_family
@@ -102,8 +102,6 @@ def load_experiment(config: Config, progress: Progress) -> Experiment:
                 f"but the model's embedding ends at {arch.vocab_size - 1}: give the model's own (model.tokenizer)"
             )
         model = build_model(arch, config.lora, jnp.dtype(config.model.weights_dtype))
-        expected = {spec.hf_name: spec.shape for spec in model.specs.values()}
-        check_names(checkpoint, expected, config.model.path)
         base = load_base(model, checkpoint)
     experiment = Experiment(
         config=config,

@@ -3,10 +3,15 @@
 import shutil
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from jaxsearchrl.chat.tokenizer import load_tokenizer
 from jaxsearchrl.config import Config
+from jaxsearchrl.config_checks import check_resume
+from jaxsearchrl.config_tree import from_json
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.experiment import resolve_demo
+from jaxsearchrl.models.architecture import check_describable
 from jaxsearchrl.models.files import open_checkpoint
 from jaxsearchrl.models.merged import write_merged
 from jaxsearchrl.models.peft_adapter import CONFIG, read_adapter
@@ -17,24 +22,35 @@ from jaxsearchrl.telemetry.progress import Progress
 def export(config: Config, workdir: str) -> None:
     """Writes merged/step_n into the run folder: a Hugging Face folder with the tokenizer of the run.
 
-    Nothing is computed on an accelerator. Raises UserError without an adapter, or for one that is not the model's.
+    Nothing is computed on an accelerator. Raises UserError without an adapter, for a model that is not the run's, and
+    when the folder cannot be written.
     """
-    config = resolve_demo(config)
     progress = Progress()
     with RunFolder(workdir) as run:
-        adapters = sorted(path.parent for path in run.adapters.glob(f"step_*/{CONFIG}"))
+        adapters = {int(path.parent.name[5:]): path.parent for path in run.adapters.glob(f"step_[0-9]*/{CONFIG}")}
         if not adapters:
             raise UserError(f"{run.path}: has no adapter to export; train first, or name another --workdir")
-        base = Path(config.model.path).expanduser()
+        if stored := run.read_config():
+            where = str(run.path / "config.json")
+            check_resume(from_json(Config, stored, where), config, where, trains=False)
+        config = resolve_demo(config)
+        newest, base = adapters[max(adapters)], Path(config.model.path).expanduser()
         checkpoint = open_checkpoint(base)
-        adapter, lora = read_adapter(adapters[-1], checkpoint.architecture)
-        folder, unfinished = run.path / "merged" / adapters[-1].name, run.path / "merged" / ".unfinished"
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
-        with progress.phase(f"merging {adapters[-1].name}", total=len(checkpoint.names())) as advance:
-            write_merged(unfinished, base, checkpoint, adapter, lora.alpha / lora.rank, advance)
-        if config.model.tokenizer or base.is_file():
-            load_tokenizer(config.model.tokenizer or base).save_pretrained(unfinished)
-        shutil.rmtree(folder, ignore_errors=True)
-        unfinished.rename(folder)
+        if base.is_file():
+            check_describable(checkpoint.architecture, str(base))
+        tokenizer = load_tokenizer(config.model.tokenizer or base) if config.model.tokenizer or base.is_file() else None
+        adapter, lora = read_adapter(newest, checkpoint.architecture)
+        folder, unfinished = run.path / "merged" / newest.name, run.path / "merged" / ".unfinished"
+        try:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir(parents=True)
+            with progress.phase(f"merging {newest.name}", total=len(checkpoint.names())) as advance:
+                write_merged(unfinished, base, checkpoint, adapter, lora.alpha / lora.rank, advance)
+            if tokenizer:
+                tokenizer.save_pretrained(unfinished)
+            shutil.rmtree(folder, ignore_errors=True)
+            unfinished.rename(folder)
+        except (OSError, SafetensorError) as error:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise UserError(f"{folder}: cannot be written ({error})") from error
         progress.note(f"the merged model is in {folder}")

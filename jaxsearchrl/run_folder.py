@@ -67,16 +67,17 @@ class RunFolder:
     def adapters(self) -> Path:
         return self.path / "adapters"
 
-    def evaluation(self, step: int, config: str) -> Path:
+    def evaluation(self, step: int | None, config: str) -> Path:
         """Where an evaluation of a step under a resolved configuration (JSON text) belongs: evaluations/step_n.
 
-        Where another configuration has that, step_n_2, step_n_3, …: evaluations stay side by side, and one that is
-        made again replaces itself. The folder's config.json is written.
+        step: None for the base model ("base"). Where another evaluation has that folder, step_n_2, step_n_3, …: they
+        stay side by side, and one that is made again replaces itself. The folder's config.json is written.
         """
+        name = "base" if step is None else f"step_{step:06d}"
         for number in itertools.count(1):
-            folder = self.path / "evaluations" / (f"step_{step:06d}" + (f"_{number}" if number > 1 else ""))
+            folder = self.path / "evaluations" / (f"{name}_{number}" if number > 1 else name)
             stored = folder / "config.json"
-            if not stored.exists() or stored.read_bytes() == config.encode():
+            if not folder.exists() or (stored.exists() and stored.read_bytes() == config.encode()):
                 folder.mkdir(parents=True, exist_ok=True)
                 write_atomically(stored, config.encode())
                 return folder

@@ -257,7 +257,7 @@ def _open(config: Config, workdir: str, stack: ExitStack, *, trains: bool = True
     unchanged = tuple(experiment.fingerprints) if trains else ("base", "tokenizer")
     restored = _restored(checkpoints, fresh, experiment, unchanged)
     step, state = restored or (0, fresh)
-    output = folder.path if trains else folder.evaluation(step, to_json(config))
+    output = folder.path if trains else folder.evaluation(step if restored else None, to_json(config))
     telemetry = config.telemetry if trains else TelemetryConfig(tensorboard=False)
     writers = stack.enter_context(MetricWriters(output, telemetry))
     writers.truncate_after(step if restored and trains else -1)

@@ -11,6 +11,7 @@ from jaxsearchrl.config import WRAPPING_TOKENS, Config
 from jaxsearchrl.config_checks import validate
 from jaxsearchrl.config_tree import diff, with_values
 from jaxsearchrl.dry_run import dry_run_config
+from jaxsearchrl.experiment import load_experiment
 from jaxsearchrl.models.files import open_checkpoint
 from jaxsearchrl.models.tiny import write_tiny_checkpoint
 from jaxsearchrl.rollouts.play import play
@@ -18,6 +19,7 @@ from jaxsearchrl.search.index import open_or_build
 from jaxsearchrl.tasks.curated.data import load_tasks
 from jaxsearchrl.tasks.curated.environment import CuratedEnvironment
 from jaxsearchrl.tasks.curated.rule import RuleAgent
+from jaxsearchrl.telemetry.progress import Progress
 
 REQUIRED = ("model.path", "task.corpus", "task.train_tasks", "task.eval_tasks")
 
@@ -109,6 +111,8 @@ def test_the_model_is_of_the_experiments_family(tmp_path, family):
     assert architecture.vocab_size == len(tokenizer)
     assert architecture.eos_ids == (tokenizer.eos_token_id,)
     assert architecture.max_positions == config.sampling.capacity
+    experiment = load_experiment(config, Progress())
+    assert experiment.model.specs.keys() == experiment.base.keys()
 
 
 def test_an_absent_model_is_said_to_be_replaced(tmp_path, capsys):

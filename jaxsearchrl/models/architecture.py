@@ -230,6 +230,14 @@ def architecture_to_hf(arch: Architecture) -> dict[str, Any]:
     return config
 
 
+def check_describable(arch: Architecture, where: str) -> None:
+    """Raises ConfigError for an architecture, as a .gguf file may have it, that no config.json describes."""
+    if architecture_from_hf(architecture_to_hf(arch), where) != arch:
+        raise ConfigError(
+            f"{where}: its biases or norms are not those of family {arch.family!r} in a Hugging Face config"
+        )
+
+
 def yarn_attention_factor(factor: float, mscale: float = 1.0) -> float:
     """0.1 · mscale · ln(factor) + 1, the temperature of YaRN (arXiv 2309.00071, equation 22)."""
     return 0.1 * mscale * math.log(factor) + 1.0 if factor > 1 else 1.0

@@ -1,7 +1,8 @@
 """A mixture of experts: a router gives each token to a few small MLPs and adds up what they answer.
 
 Two ways that compute the same: `dense` runs every expert on every token, which is easy to read; `ragged` sorts the
-tokens by expert and multiplies each group by its expert's matrices (`jax.lax.ragged_dot`), which is what is used.
+tokens by expert and multiplies each group by its expert's matrices (`jax.lax.ragged_dot`). On a CPU, where XLA has no
+such product and would multiply every choice of every token by all experts, `dense` is what is used.
 """
 
 from collections.abc import Callable
@@ -55,7 +56,8 @@ class SparseMlp(nnx.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         flat = x.reshape(-1, x.shape[-1])
         ids, shares = route(rows_dot(flat, self.gate[...]), self.sizes)
-        return self.ragged(flat, ids, shares).reshape(x.shape)
+        y = jax.lax.platform_dependent(flat, ids, shares, cpu=self.dense, default=self.ragged)
+        return y.reshape(x.shape)
 
     def ragged(self, x: jax.Array, ids: jax.Array, shares: jax.Array) -> jax.Array:
         """x [M, D], ids and shares [M, chosen] -> [M, D]."""

@@ -60,8 +60,10 @@ def write_merged(
 
 
 def _copy_small_files(base: Path, folder: Path) -> None:
-    """What stands beside the weights; not the weights in other formats, and not what is in hidden folders."""
+    """What stands beside the weights; not the weights in other formats, and nothing hidden."""
     for path in base.iterdir():
-        kept = path.suffix in (".json", ".txt", ".jinja", ".model", ".md", "") and path.is_file()
-        if kept and path.name not in (CONFIG, INDEX) and not path.name.startswith("."):
+        kept = (
+            path.suffix in (".json", ".txt", ".jinja", ".model", ".md", "") and path.is_file() and path.name[0] != "."
+        )
+        if kept and path.name not in (CONFIG, "adapter_config.json") and not path.name.endswith(".index.json"):
             shutil.copyfile(path, folder / path.name)

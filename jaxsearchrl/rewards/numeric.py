@@ -13,7 +13,7 @@ _STRICT = re.compile(r"#### (-?[0-9.,]+)")
 # A hyphen after a digit is a dash ("3-5"). A dot starts a number (".5") unless it ends something ("No.5", "...5").
 _TOKEN = re.compile(r"(?:((?<!\d)[-\u2212])(?:\\?\$)?)?((?:(?<![\w.])\.)?\d(?:[\d.,]*\d)?)")
 _VALUE = re.compile(r"([-+\u2212]?)(?:\\?\$)?(?=\.?\d)((?:\d{1,3}(?:,\d{3})+|\d*)(?:\.\d+)?)(?:\\?%)?")
-_LATEX_SPACE = re.compile(r"\\[!,;: ]|\{,\}")
+_LATEX_SPACE = re.compile(r"(?<=[\d,])(?:\\[!,;: ]|\{,\})(?=\d{3}(?!\d))")
 _BRACE = re.compile(r"\\boxed\{|\\?[{}]")
 
 

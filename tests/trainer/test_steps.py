@@ -184,13 +184,16 @@ def test_the_newest_adapter_is_exported_as_a_model(config, straight, tmp_path):
     changed = {name for name in base.names() if not np.array_equal(base.tensor(name), merged.tensor(name))}
     assert len(changed) == 7 * base.architecture.layers
     assert load_tokenizer(folder).encode("owl") == load_tokenizer(config.model.path).encode("owl")
+    other = with_values(config, {"model.path": str(folder)})
+    with pytest.raises(ConfigError, match=r"belongs to a run with other settings.*\n  model\.path"):
+        export(other, str(run))
     with pytest.raises(UserError, match="has no adapter to export"):
         export(config, str(tmp_path / "new"))
 
 
 def test_the_base_model_can_be_evaluated_in_an_empty_folder(config, straight, with_letter_e, tmp_path):
     trainer.evaluate(config, str(tmp_path))
-    [row] = read_metrics(tmp_path / "evaluations" / "step_000000", "eval")
+    [row] = read_metrics(tmp_path / "evaluations" / "base", "eval")
     [start] = [row for row in read_metrics(straight, "eval") if row["step"] == 0]
     assert row["reward"] == start["reward"]
     assert not (tmp_path / "config.json").exists()

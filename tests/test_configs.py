@@ -1,4 +1,4 @@
-"""Every config file is valid, and a dry run of it goes through every part of a run."""
+"""Every config file is valid, and dry runs of them go through every part of a run."""
 
 import json
 import shutil
@@ -18,6 +18,8 @@ from jaxsearchrl.telemetry.metrics_file import read_metrics
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "configs").glob("*.py"))
+# One for each family of tasks and way to say actions; in models and corpora, the rest's difference, dry runs are alike.
+DRY_RUNS = ["curated_jsonl", "demo", "demo_gsm8k", "search_r1_0.5b", "search_tools_4b"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,9 +53,9 @@ def test_it_is_valid(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_its_dry_run_trains_evaluates_and_saves(path, tmp_path):
-    config = dry_run_config(load_config(str(path)), tmp_path / "files")
+@pytest.mark.parametrize("name", DRY_RUNS)
+def test_its_dry_run_trains_evaluates_and_saves(name, tmp_path):
+    config = dry_run_config(load_config(str(ROOT / f"configs/{name}.py")), tmp_path / "files")
     validate(config)
     trainer.train(config, str(tmp_path / "run"))
     rows = {(row["kind"], row["step"]): row for row in read_metrics(tmp_path / "run")}

@@ -24,11 +24,14 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class LoraConfig:
-    """Low-rank updates: y = x W + (alpha / rank) (x A) B on the chosen linears."""
+    """Low-rank updates: y = x W + (alpha / rank) (x A) B on the chosen linears.
+
+    modules: the last parts of their names ("q_proj", ...); empty: all linears but the output head.
+    """
 
     rank: int = 16
     alpha: float = 32.0
-    modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    modules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class Experiment:
 
     def export_adapter(self, folder: Path, lora: Weights) -> None:
         """Writes the adapter in PEFT's format."""
-        write_adapter(folder, self.model.arch, adapter_of(lora), self.config.lora, self.config.model.path)
+        write_adapter(folder, self.model.arch, adapter_of(lora), self.model.lora, self.config.model.path)
 
 
 def load_experiment(config: Config, progress: Progress) -> Experiment:

@@ -11,8 +11,8 @@ from jaxsearchrl.config_checks import check_resume
 from jaxsearchrl.config_tree import from_json
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.experiment import resolve_demo
-from jaxsearchrl.models.architecture import check_describable
 from jaxsearchrl.models.files import open_checkpoint
+from jaxsearchrl.models.hf_config import check_describable
 from jaxsearchrl.models.merged import write_merged
 from jaxsearchrl.models.peft_adapter import CONFIG, read_adapter
 from jaxsearchrl.run_folder import RunFolder

@@ -8,7 +8,7 @@ import pytest
 from jaxsearchrl.config import LearningConfig, LoraConfig
 from jaxsearchrl.learning.optimizer import apply_update, make_optimizer
 from jaxsearchrl.models.decoder import Linear, rms_norm
-from jaxsearchrl.models.state import Packed, Slots
+from jaxsearchrl.models.state import KeyValues, Packed, Slots
 from jaxsearchrl.sampling.choose import choose
 from jaxsearchrl.search.index import open_or_build
 
@@ -60,7 +60,7 @@ def test_the_running_softmax_over_two_blocks():
     one = jnp.ones((1, 1, 1, 1))
     # The cache holds the first two; the third comes with the query. The fourth place is free.
     cached = [jnp.asarray([*x[:2], 0, 0], jnp.float32).reshape(1, 1, 4, 1) for x in (keys, values)]
-    slots = Slots((cached[0],), (cached[1],), jnp.array([0]), jnp.array([[2]]), jnp.int32(2), block=2, all_slots=True)
+    slots = Slots((KeyValues(*cached),), jnp.array([0]), jnp.array([[2]]), jnp.int32(2), 4, block=2, all_slots=True)
     out, _ = slots.attend(0, one, one * keys[2], one * values[2])
     np.testing.assert_allclose(out.reshape(1), [3.0], rtol=1e-6)
 

@@ -2,12 +2,12 @@
 
 Each weight is declared in one place with its checkpoint name, shape, dtype and logical axes. From the declaration
 follow the abstract trees, the loader, the exporter and the parity tests. `nnx.split` by variable type separates the
-frozen `base` from the trained `lora`; both are `{"layers.0.self_attn.q_proj.weight": array, …}`. Llama, Qwen2 and Qwen3
-are one body: they differ in biases, rope, norms and experts, which the architecture states.
+frozen `base` from the trained `lora`; both are `{"layers.0.self_attn.q_proj.weight": array, …}`. All families are one
+body: what they differ in (biases, rope, norms, experts, what a layer mixes tokens by) the architecture states.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import jax
@@ -17,9 +17,11 @@ from flax import nnx
 
 from jaxsearchrl.config import LoraConfig
 from jaxsearchrl.errors import ConfigError
-from jaxsearchrl.models.architecture import Architecture
+from jaxsearchrl.models.architecture import Architecture, adaptable
+from jaxsearchrl.models.delta_net import GatedDeltaNet
 from jaxsearchrl.models.experts import SparseMlp
 from jaxsearchrl.models.linear import Linear, Norm, rms_norm, weight
+from jaxsearchrl.models.mlp import Mlp
 from jaxsearchrl.models.rope import apply_rope, rope_frequencies
 
 Weights = dict[str, jax.Array]
@@ -34,26 +36,35 @@ class State(Protocol):
 
     def attend(self, layer: int, q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, "State"]: ...
 
+    def convolve(self, layer: int, x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, "State"]: ...
+
+    def recur(
+        self, layer: int, q: jax.Array, k: jax.Array, v: jax.Array, g: jax.Array, beta: jax.Array
+    ) -> tuple[jax.Array, "State"]: ...
+
 
 @dataclass(frozen=True)
 class WeightSpec:
     """A base weight: its name in a checkpoint, and its shape here.
 
-    A name with `*` stands for one [out, in] matrix for each number from 0 on; here they are one [E, in, out] array.
+    A name with `*` stands for one matrix for each number from 0 on; here they are one array. turned: the checkpoint has
+    matrices as [out, in], here they are [in, out].
     """
 
     hf_name: str
     shape: tuple[int, ...]
     dtype: Any
     logical: tuple[str, ...]
+    turned: bool
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
     """The static side of a decoder; hashed by identity, so that jitted functions may close over it.
 
-    merge_layer: the arrays of one layer (`layer_weights`) and its number -> its module. kinds: for each layer the first
-    one that is of its kind, that is, of the same computation on arrays of the same shapes.
+    lora: with its modules named. kinds: for each layer the first one that is of its kind, that is, of the same
+    computation on arrays of the same shapes. merge_layer: the arrays of one layer (`layer_weights`) and its number ->
+    its module.
     """
 
     arch: Architecture
@@ -68,23 +79,28 @@ class Model:
 
 
 class Attention(nnx.Module):
-    """Grouped-query attention with rotary positions; queries and keys may be normalised first (arXiv:2302.05442)."""
+    """Grouped-query attention with rotary positions.
+
+    Queries and keys may be normalised first (arXiv:2302.05442), and what is attended to may be weighed by a sigmoid of
+    the input (arXiv:2505.06708), whose linear is then one with that of the queries, head by head.
+    """
 
     def __init__(self, name: str, arch: Architecture, lora: LoraConfig, dtype: Any):
         self.arch = arch
         q, kv, bias = arch.heads * arch.head_dim, arch.kv_heads * arch.head_dim, arch.qkv_bias
-        self.q_proj = Linear(f"{name}.q_proj", (arch.d_model, q), ("width", "heads"), bias, lora, dtype)
+        gated = (1 + arch.output_gate) * q
+        self.q_proj = Linear(f"{name}.q_proj", (arch.d_model, gated), ("width", "heads"), bias, lora, dtype)
         self.k_proj = Linear(f"{name}.k_proj", (arch.d_model, kv), ("width", "kv_heads"), bias, lora, dtype)
         self.v_proj = Linear(f"{name}.v_proj", (arch.d_model, kv), ("width", "kv_heads"), bias, lora, dtype)
         self.o_proj = Linear(f"{name}.o_proj", (q, arch.d_model), ("heads", "width"), arch.o_bias, lora, dtype)
-        norm = lambda part: Norm(f"{name}.{part}", arch.head_dim, "head_dim", arch.norm_eps, dtype)  # noqa: E731
+        norm = lambda part: Norm(f"{name}.{part}", arch.head_dim, "head_dim", arch, dtype)  # noqa: E731
         self.q_norm, self.k_norm = (norm("q_norm"), norm("k_norm")) if arch.qk_norm else (None, None)
 
     def __call__(self, x: jax.Array, state: State, layer: int) -> tuple[jax.Array, State]:
         B, T, _ = x.shape
         arch = self.arch
         frequencies, scale = rope_frequencies(arch)
-        q = self.q_proj(x).reshape(B, T, arch.heads, arch.head_dim)
+        q, gate = jnp.split(self.q_proj(x).reshape(B, T, arch.heads, -1), [arch.head_dim], axis=-1)
         k = self.k_proj(x).reshape(B, T, arch.kv_heads, arch.head_dim)
         v = self.v_proj(x).reshape(B, T, arch.kv_heads, arch.head_dim)
         if self.q_norm is not None and self.k_norm is not None:
@@ -92,38 +108,32 @@ class Attention(nnx.Module):
         q = apply_rope(q, state.positions, frequencies, scale)
         k = apply_rope(k, state.positions, frequencies, scale)
         out, state = state.attend(layer, q, k, v)
+        if arch.output_gate:
+            out = out * jax.nn.sigmoid(gate)
         return self.o_proj(out.reshape(B, T, arch.heads * arch.head_dim)), state
 
 
-class Mlp(nnx.Module):
-    """down(silu(gate(x)) * up(x)) (Shazeer, 2020, arXiv:2002.05202)."""
-
-    def __init__(self, name: str, arch: Architecture, lora: LoraConfig, dtype: Any):
-        wide, narrow = (arch.d_model, arch.mlp_dim), (arch.mlp_dim, arch.d_model)
-        self.gate_proj = Linear(f"{name}.gate_proj", wide, ("width", "mlp"), arch.mlp_bias, lora, dtype)
-        self.up_proj = Linear(f"{name}.up_proj", wide, ("width", "mlp"), arch.mlp_bias, lora, dtype)
-        self.down_proj = Linear(f"{name}.down_proj", narrow, ("mlp", "width"), arch.mlp_bias, lora, dtype)
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return self.down_proj(jax.nn.silu(self.gate_proj(x)) * self.up_proj(x))
-
-
 class Layer(nnx.Module):
-    """Pre-norm residual block; sparse: with experts in the place of the MLP."""
+    """Pre-norm residual block, as number `index` of the architecture is; `name` is its name in a checkpoint."""
 
-    def __init__(self, name: str, arch: Architecture, sparse: bool, lora: LoraConfig, dtype: Any):
-        norm = lambda part: Norm(f"{name}.{part}", arch.d_model, "width", arch.norm_eps, dtype)  # noqa: E731
+    def __init__(self, name: str, arch: Architecture, index: int, lora: LoraConfig, dtype: Any):
+        norm = lambda part: Norm(f"{name}.{part}", arch.d_model, "width", arch, dtype)  # noqa: E731
         self.input_layernorm = norm("input_layernorm")
-        self.self_attn = Attention(f"{name}.self_attn", arch, lora, dtype)
+        if arch.delta and arch.kind(index) == "linear_attention":
+            self.self_attn, self.linear_attn = None, GatedDeltaNet(f"{name}.linear_attn", arch, arch.delta, lora, dtype)
+        else:
+            self.self_attn, self.linear_attn = Attention(f"{name}.self_attn", arch, lora, dtype), None
         self.post_attention_layernorm = norm("post_attention_layernorm")
-        if arch.experts and sparse:
+        if arch.experts and arch.is_sparse(index):
             self.mlp = SparseMlp(f"{name}.mlp", arch, arch.experts, lora, dtype)
         else:
-            self.mlp = Mlp(f"{name}.mlp", arch, lora, dtype)
+            self.mlp = Mlp(f"{name}.mlp", arch.d_model, arch.mlp_dim, arch.mlp_bias, lora, dtype)
 
     def __call__(self, x: jax.Array, state: State, layer: int) -> tuple[jax.Array, State]:
-        attended, state = self.self_attn(self.input_layernorm(x), state, layer)
-        x = x + attended
+        mixer = self.self_attn or self.linear_attn
+        assert mixer is not None
+        mixed, state = mixer(self.input_layernorm(x), state, layer)
+        x = x + mixed
         return x + self.mlp(self.post_attention_layernorm(x)), state
 
 
@@ -133,10 +143,8 @@ class Decoder(nnx.Module):
     def __init__(self, arch: Architecture, lora: LoraConfig, dtype: Any):
         table = (arch.vocab_size, arch.d_model)
         self.embed_tokens = weight("model.embed_tokens.weight", table, dtype, ("vocab", "width"))
-        self.layers = nnx.List(
-            [Layer(f"model.layers.{i}", arch, arch.is_sparse(i), lora, dtype) for i in range(arch.layers)]
-        )
-        self.norm = Norm("model.norm", arch.d_model, "width", arch.norm_eps, dtype)
+        self.layers = nnx.List([Layer(f"model.layers.{i}", arch, i, lora, dtype) for i in range(arch.layers)])
+        self.norm = Norm("model.norm", arch.d_model, "width", arch, dtype)
         self.lm_head = None if arch.tied else weight("lm_head.weight", table, dtype, ("vocab", "width"))
 
 
@@ -146,27 +154,29 @@ class Decoder(nnx.Module):
 def build_model(arch: Architecture, lora: LoraConfig, dtype: Any = jnp.float32) -> Model:
     """The declaration of a decoder; allocates nothing. `dtype` is how the base is stored.
 
-    Raises ConfigError for LoRA modules that the family does not have.
+    LoRA without modules is put on all linears. Raises ConfigError for modules that the family does not have.
     """
+    known = adaptable(arch)
+    if lora.rank and (unknown := set(lora.modules) - set(known)):
+        raise ConfigError(f"lora.modules: {sorted(unknown)} are no linears of {arch.family!r}: {', '.join(known)}")
+    lora = replace(lora, modules=lora.modules or known)
     _, lora_state, base_state = nnx.split(nnx.eval_shape(lambda: Decoder(arch, lora, dtype)), nnx.LoRAParam, nnx.Param)
     specs = {
-        _dotted(path): WeightSpec(v.hf_name, v.shape, v.dtype, v.logical) for path, v in nnx.to_flat_state(base_state)
+        _dotted(path): WeightSpec(v.hf_name, v.shape, v.dtype, v.logical, v.turned)
+        for path, v in nnx.to_flat_state(base_state)
     }
     lora_shapes = {_dotted(path): v.shape for path, v in nnx.to_flat_state(lora_state)}
-    unknown = set(lora.modules) - {name.split(".")[-2] for name in lora_shapes}
-    if lora.rank and unknown:
-        raise ConfigError(f"lora.modules: {sorted(unknown)} are no linears of family {arch.family!r}")
 
     # One definition serves all layers of a kind.
-    sparse = [arch.is_sparse(i) for i in range(arch.layers)]
-    layers = {kind: nnx.eval_shape(lambda kind=kind: Layer("layer", arch, kind, lora, dtype)) for kind in set(sparse)}
-    definitions = {kind: nnx.split(layer, nnx.LoRAParam, nnx.Param)[0] for kind, layer in layers.items()}
+    described = [(arch.kind(i), arch.is_sparse(i)) for i in range(arch.layers)]
+    kinds = tuple(described.index(kind) for kind in described)
+    layers = {i: nnx.eval_shape(lambda i=i: Layer("layer", arch, i, lora, dtype)) for i in set(kinds)}
+    definitions = {i: nnx.split(layer, nnx.LoRAParam, nnx.Param)[0] for i, layer in layers.items()}
 
     def merge_layer(base: Weights, lora: Weights, index: int) -> Layer:
         nested = (nnx.from_flat_state({tuple(name.split(".")): v for name, v in flat.items()}) for flat in (lora, base))
-        return nnx.merge(definitions[sparse[index]], *nested)
+        return nnx.merge(definitions[kinds[index]], *nested)
 
-    kinds = tuple(sparse.index(kind) for kind in sparse)
     return Model(arch, lora, specs, lora_shapes, kinds, merge_layer)
 
 
@@ -198,7 +208,7 @@ def layer_forward(
 
 def final_norm(model: Model, base: Weights, x: jax.Array) -> jax.Array:
     """What the output head reads: [B, T, D] -> [B, T, D]."""
-    return rms_norm(x, base["norm.weight"], model.arch.norm_eps)
+    return rms_norm(x, base["norm.weight"], model.arch.norm_eps, centred=model.arch.centred_norms)
 
 
 def head_of(base: Weights) -> jax.Array:
@@ -214,6 +224,9 @@ def load_base(model: Model, checkpoint: Any, place: Callable[[str, np.ndarray], 
             tensor = np.empty(spec.shape, spec.dtype)
             for number, matrix in enumerate(tensor):
                 matrix[...] = _read(checkpoint, spec.hf_name.replace("*", str(number)), spec.shape[:0:-1]).T
+        elif spec.turned:
+            stored = _read(checkpoint, spec.hf_name, (spec.shape[0], *spec.shape[:0:-1]))
+            tensor = stored.swapaxes(1, 2).astype(spec.dtype)
         else:
             tensor = np.ascontiguousarray(_read(checkpoint, spec.hf_name, spec.shape)).astype(spec.dtype, copy=False)
         base[name] = place(name, tensor) if place else jnp.asarray(tensor)

@@ -14,20 +14,22 @@ from flax import nnx
 
 from jaxsearchrl.config import LoraConfig
 from jaxsearchrl.models.architecture import Architecture, Experts
-from jaxsearchrl.models.linear import is_adapted, lora_scale, weight
+from jaxsearchrl.models.linear import Linear, is_adapted, lora_scale, weight
+from jaxsearchrl.models.mlp import Mlp
 from jaxsearchrl.models.products import rows_dot
 
 
 class StackedLinear(nnx.Module):
     """One linear of every expert: W [E, in, out], and LoRA's A [E, in, R] and B [E, R, out].
 
-    A checkpoint has one [out, in] matrix for each expert.
+    A checkpoint has one [out, in] matrix for each expert, or all in one [E, out, in].
     """
 
     def __init__(self, name: str, experts: int, sizes: tuple[int, int], lora: LoraConfig, dtype: Any):
-        self.weight = weight(f"{name}.weight", (experts, *sizes), dtype, ("expert", "expert_in", "expert_out"))
+        axes = ("expert", "expert_in", "expert_out")
+        self.weight = weight(name, (experts, *sizes), dtype, axes, turned=True)
         self.scale = lora_scale(lora)
-        adapted = is_adapted(name, lora)
+        adapted = is_adapted(name.removesuffix(".weight"), lora)
         self.lora_a = nnx.LoRAParam(jnp.zeros((experts, sizes[0], lora.rank))) if adapted else None
         self.lora_b = nnx.LoRAParam(jnp.zeros((experts, lora.rank, sizes[1]))) if adapted else None
 
@@ -40,23 +42,42 @@ class StackedLinear(nnx.Module):
 
 
 class SparseMlp(nnx.Module):
-    """Router and experts; each expert is down(silu(gate(x)) * up(x)). The router gets no LoRA."""
+    """Router and experts; each expert is down(silu(gate(x)) * up(x)). The router gets no LoRA.
+
+    Beside them there may be an expert that all tokens share, weighed by a sigmoid.
+    """
 
     def __init__(self, name: str, arch: Architecture, experts: Experts, lora: LoraConfig, dtype: Any):
         self.sizes = experts
         self.gate = weight(f"{name}.gate.weight", (experts.count, arch.d_model), dtype, ("expert", "width"))
-        wide, narrow = (arch.d_model, experts.width), (experts.width, arch.d_model)
+        wide, fused, narrow = (
+            (arch.d_model, experts.width),
+            (arch.d_model, 2 * experts.width),
+            (experts.width, arch.d_model),
+        )
+        if experts.fused:
+            names, sizes = "{}.experts.{}", {"gate_up_proj": fused, "down_proj": narrow}
+        else:
+            names, sizes = "{}.experts.*.{}.weight", {"gate_proj": wide, "up_proj": wide, "down_proj": narrow}
         self.experts = nnx.Dict(
             {
-                linear: StackedLinear(f"{name}.experts.*.{linear}", experts.count, sizes, lora, dtype)
-                for linear, sizes in (("gate_proj", wide), ("up_proj", wide), ("down_proj", narrow))
+                linear: StackedLinear(names.format(name, linear), experts.count, size, lora, dtype)
+                for linear, size in sizes.items()
             }
         )
+        if experts.shared_width:
+            shared, gate = f"{name}.shared_expert", f"{name}.shared_expert_gate"
+            self.shared_expert = Mlp(shared, arch.d_model, experts.shared_width, False, lora, dtype)
+            self.shared_expert_gate = Linear(gate, (arch.d_model, 1), ("width", "one"), False, lora, dtype)
+        else:
+            self.shared_expert = self.shared_expert_gate = None
 
     def __call__(self, x: jax.Array) -> jax.Array:
         flat = x.reshape(-1, x.shape[-1])
         ids, shares = route(rows_dot(flat, self.gate[...]), self.sizes)
         y = jax.lax.platform_dependent(flat, ids, shares, cpu=self.dense, default=self.ragged)
+        if self.shared_expert is not None and self.shared_expert_gate is not None:
+            y = y + jax.nn.sigmoid(self.shared_expert_gate(flat)) * self.shared_expert(flat)
         return y.reshape(x.shape)
 
     def ragged(self, x: jax.Array, ids: jax.Array, shares: jax.Array) -> jax.Array:
@@ -82,7 +103,10 @@ class SparseMlp(nnx.Module):
         return jnp.einsum("emd,me->md", self._mlp(product, x), all_shares)
 
     def _mlp(self, product: Callable[[jax.Array, jax.Array], jax.Array], x: jax.Array) -> jax.Array:
-        gate, up = self.experts["gate_proj"](product, x), self.experts["up_proj"](product, x)
+        if self.sizes.fused:
+            gate, up = jnp.split(self.experts["gate_up_proj"](product, x), 2, axis=-1)
+        else:
+            gate, up = self.experts["gate_proj"](product, x), self.experts["up_proj"](product, x)
         return self.experts["down_proj"](product, jax.nn.silu(gate) * up)
 
 

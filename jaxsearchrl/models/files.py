@@ -13,9 +13,10 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from jaxsearchrl.errors import UserError
-from jaxsearchrl.models.architecture import Architecture, architecture_from_hf, tensor_shapes
+from jaxsearchrl.models.architecture import Architecture, tensor_shapes
 from jaxsearchrl.models.fingerprint import fingerprint, same_rows, sample_rows
 from jaxsearchrl.models.gguf_file import EMBEDDING, FLOATS, HEAD, GgufCheckpoint
+from jaxsearchrl.models.hf_config import architecture_from_hf
 
 
 class Checkpoint(Protocol):

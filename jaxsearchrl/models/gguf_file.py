@@ -20,10 +20,9 @@ from jaxsearchrl.models.architecture import (
     Family,
     Rope,
     check_architecture,
-    integer,
-    number,
     yarn_attention_factor,
 )
+from jaxsearchrl.models.config_values import integer, number
 from jaxsearchrl.models.fingerprint import fingerprint, same_rows, sample_rows
 from jaxsearchrl.models.rope import rope_frequencies
 

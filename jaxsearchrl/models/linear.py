@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jaxsearchrl.config import LoraConfig
+from jaxsearchrl.models.architecture import Architecture
 from jaxsearchrl.models.products import rows_dot
 
 
@@ -41,22 +42,28 @@ class Linear(nnx.Module):
 class Norm(nnx.Module):
     """A weight for `rms_norm`; axis: the name of what it spans."""
 
-    def __init__(self, name: str, size: int, axis: str, eps: float, dtype: Any):
+    def __init__(self, name: str, size: int, axis: str, arch: Architecture, dtype: Any):
         self.weight = weight(f"{name}.weight", (size,), dtype, (axis,))
-        self.eps = eps
+        self.eps, self.centred = arch.norm_eps, arch.centred_norms
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return rms_norm(x, self.weight[...], self.eps)
+        return rms_norm(x, self.weight[...], self.eps, centred=self.centred)
 
 
-def rms_norm(x: jax.Array, weight: jax.Array, eps: float) -> jax.Array:
-    """x / rms(x) * weight over the last axis, float32 (Zhang and Sennrich, 2019, arXiv:1910.07467)."""
-    return x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + eps) * weight.astype(jnp.float32)
+def rms_norm(x: jax.Array, weight: jax.Array, eps: float, *, centred: bool = False) -> jax.Array:
+    """x / rms(x) * weight over the last axis, float32 (Zhang and Sennrich, 2019, arXiv:1910.07467).
+
+    centred: the weight is stored less 1.
+    """
+    factor = weight.astype(jnp.float32) + 1 if centred else weight.astype(jnp.float32)
+    return x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + eps) * factor
 
 
-def weight(hf_name: str, shape: tuple[int, ...], dtype: Any, logical: tuple[str, ...]) -> nnx.Param:
-    """A frozen weight. hf_name: its name in a checkpoint, see `WeightSpec`. logical: the names of its axes."""
-    return nnx.Param(jnp.zeros(shape, dtype), hf_name=hf_name, logical=logical)
+def weight(
+    hf_name: str, shape: tuple[int, ...], dtype: Any, logical: tuple[str, ...], *, turned: bool = False
+) -> nnx.Param:
+    """A frozen weight. hf_name: its name in a checkpoint. logical: the names of its axes. For both see `WeightSpec`."""
+    return nnx.Param(jnp.zeros(shape, dtype), hf_name=hf_name, logical=logical, turned=turned)
 
 
 def is_adapted(name: str, lora: LoraConfig) -> bool:

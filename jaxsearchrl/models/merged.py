@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from jaxsearchrl.models.architecture import architecture_to_hf
 from jaxsearchrl.models.files import Checkpoint
+from jaxsearchrl.models.hf_config import architecture_to_hf
 
 SHARD_BYTES = 2**31
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"

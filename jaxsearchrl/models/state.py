@@ -1,8 +1,9 @@
-"""What a forward pass attends to: the row itself (`Packed`), or the slots of the sampler's cache (`Slots`).
+"""What a forward pass builds on: the rows themselves (`Packed`), or the slots of the sampler's cache (`Slots`).
 
 The decoder has one body; training, prefill, extension and decode differ only in the state that they pass. A state
-offers `attend(layer, q, k, v) -> (out, state)`. Masks come from absolute positions throughout: a causal flag alone is
-aligned to the top left, which is wrong when a cached prefix is extended.
+offers `attend` to layers with attention, `convolve` and `recur` to those with a recurrent state. Masks come from
+absolute positions throughout: a causal flag alone is aligned to the top left, which is wrong when a cached prefix is
+extended.
 """
 
 import math
@@ -12,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxsearchrl.models.architecture import Architecture
+from jaxsearchrl.models.gated_delta import gated_delta
 from jaxsearchrl.models.packed_attention import MASKED, packed_attention
 from jaxsearchrl.models.products import rows_dot
 
@@ -22,7 +25,7 @@ class Packed:
     """Rows of several trajectories, no cache. positions [B, T]; segments [B, T], 0 for padding.
 
     A segment is contiguous in its row and its positions rise, so that index order is position order. Segment 1, if a
-    row has one, comes first, and later segments see it too: it is the beginning that they share.
+    row has one, comes first, and later segments go on from it: it is the beginning that they share.
     """
 
     positions: jax.Array
@@ -33,33 +36,111 @@ class Packed:
         del layer
         return packed_attention(q, k, v, self.segments), self
 
+    def convolve(self, layer: int, x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, "Packed"]:
+        """x [B, T, D], kernel [D, n]: each token's and the n - 1 inputs before it -> [B, T, D]."""
+        del layer
+        T, n = x.shape[1], kernel.shape[1]
+        padded = jnp.pad(x, [(0, 0), (1, 0), (0, 0)])  # a zero, for what is before the first token
+        index = jnp.arange(T)
+        out = x * kernel[:, -1]
+        for back in range(1, n):
+            near = jnp.pad(self.segments, [(0, 0), (back, 0)])[:, :T] == self.segments
+            # Before its own first token a segment goes on in the shared beginning, where index is position.
+            at = jnp.where(near, index - back, self.positions - back)
+            at = jnp.where(near & (index < back), -1, at)
+            out = out + jnp.take_along_axis(padded, jnp.maximum(at + 1, 0)[..., None], axis=1) * kernel[:, -1 - back]
+        return out, self
+
+    def recur(
+        self, layer: int, q: jax.Array, k: jax.Array, v: jax.Array, g: jax.Array, beta: jax.Array
+    ) -> tuple[jax.Array, "Packed"]:
+        """As `gated_delta`, from an empty memory."""
+        del layer
+        memory = jnp.zeros((q.shape[0], q.shape[2], q.shape[3], v.shape[3]), jnp.float32)
+        return gated_delta(q, k, v, g, beta, self.segments, memory, packed=True)[0], self
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class KeyValues:
+    """What slots keep for a layer with attention: keys and values, [S, K, L, H] each.
+
+    A layer with a window keeps as many positions as it needs, position p at p modulo L.
+    """
+
+    keys: jax.Array
+    values: jax.Array
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Recurrent:
+    """What slots keep for a layer with a recurrent state: last inputs [S, n - 1, D] of its convolution, and a memory.
+
+    memory [S, heads, Dk, Dv]. Float32 both: errors would go from token to token.
+    """
+
+    inputs: jax.Array
+    memory: jax.Array
+
+
+LayerCache = KeyValues | Recurrent
+"""What slots keep for one layer."""
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Slots:
     """New tokens of some slots, beside what the slots already hold.
 
-    keys, values: per layer [S, K, L, H]. rows [B]: the slot of each row. positions [B, T]: absolute position of each
-    new token; padding has position L, which is dropped on write. blocks: how many blocks of `block` keys are read
-    (traced), enough to cover every position in use; further blocks change no bit of the result. Rows may be successive
-    pieces of one slot: all keys of a layer are written before any is read.
+    layers: of each layer. rows [B]: the slot of each row. positions [B, T]: absolute position of each new token;
+    padding, at the end of a row, has position `capacity` and is dropped on write. blocks: how many blocks of `block`
+    keys are read (traced), enough to cover every position in use; further blocks change no bit of the result. Rows may
+    be successive pieces of one slot (a layer's keys are all written before any is read), unless the model `is_bound`.
     """
 
-    keys: tuple[jax.Array, ...]
-    values: tuple[jax.Array, ...]
+    layers: tuple[LayerCache, ...]
     rows: jax.Array
     positions: jax.Array
     blocks: jax.Array
+    capacity: int = field(metadata={"static": True})
     block: int = field(metadata={"static": True})
     all_slots: bool = field(metadata={"static": True})  # rows are 0 … S-1 in order: nothing is gathered
 
+    @property
+    def real(self) -> jax.Array:
+        """Which tokens are no padding, [B, T]."""
+        return self.positions < self.capacity
+
     def attend(self, layer: int, q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, "Slots"]:
         """q [B, T, N, H], k and v [B, T, K, H] -> [B, T, N, H]; writes k and v into the layer's cache first."""
+        cache = self.layers[layer]
+        assert isinstance(cache, KeyValues)
         at = (self.rows[:, None], slice(None), self.positions)
-        keys = self.keys[layer].at[at].set(k.astype(self.keys[layer].dtype), mode="drop")
-        values = self.values[layer].at[at].set(v.astype(self.values[layer].dtype), mode="drop")
-        out = self._read(q, keys, values)
-        return out, replace(self, keys=_put(self.keys, layer, keys), values=_put(self.values, layer, values))
+        keys = cache.keys.at[at].set(k.astype(cache.keys.dtype), mode="drop")
+        values = cache.values.at[at].set(v.astype(cache.values.dtype), mode="drop")
+        return self._read(q, keys, values), self._with(layer, KeyValues(keys, values))
+
+    def convolve(self, layer: int, x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, "Slots"]:
+        """As `Packed.convolve`, going on from the slots' last inputs, of which new ones are kept."""
+        cache = self.layers[layer]
+        assert isinstance(cache, Recurrent)
+        T, n = x.shape[1], kernel.shape[1]
+        inputs = jnp.concatenate([self._so_far(cache.inputs), x], axis=1)
+        out = sum(inputs[:, i : i + T] * kernel[:, i] for i in range(n))
+        lengths = self.real.sum(-1)
+        last = jax.vmap(lambda row, start: lax.dynamic_slice_in_dim(row, start, n - 1))(inputs, lengths)
+        return jnp.asarray(out), self._with(layer, replace(cache, inputs=self._kept(cache.inputs, last)))
+
+    def recur(
+        self, layer: int, q: jax.Array, k: jax.Array, v: jax.Array, g: jax.Array, beta: jax.Array
+    ) -> tuple[jax.Array, "Slots"]:
+        """As `gated_delta`, from the slots' memories, which go on."""
+        cache = self.layers[layer]
+        assert isinstance(cache, Recurrent)
+        segments = self.real.astype(jnp.int32)
+        out, memory = gated_delta(q, k, v, g, beta, segments, self._so_far(cache.memory), packed=False)
+        return out, self._with(layer, replace(cache, memory=self._kept(cache.memory, memory)))
 
     def _read(self, q: jax.Array, keys: jax.Array, values: jax.Array) -> jax.Array:
         """Attention over the first `blocks` blocks; running softmax (Milakov & Gimelshein, 2018, arXiv:1805.02867)."""
@@ -100,15 +181,36 @@ class Slots:
         pick = lambda row: lax.dynamic_slice(cache, (row, 0, start, 0), (1, K, self.block, H))[0]  # noqa: E731
         return jax.vmap(pick)(self.rows)
 
+    def _so_far(self, cache: jax.Array) -> jax.Array:
+        """The rows' slots of a cache [S, …], zero where a trajectory begins: the slot may hold an earlier one."""
+        rows = cache if self.all_slots else cache[self.rows]
+        return jnp.where((self.positions[:, 0] > 0).reshape(-1, *[1] * (rows.ndim - 1)), rows, 0.0)
 
-def empty_cache(
-    layers: int, slots: int, kv_heads: int, capacity: int, head_dim: int, dtype: jnp.dtype
-) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
-    """Keys and values of all layers, each [S, K, L, H]."""
-    shape = (slots, kv_heads, capacity, head_dim)
-    keys, values = (tuple(jnp.zeros(shape, dtype) for _ in range(layers)) for _ in range(2))
-    return keys, values
+    def _kept(self, cache: jax.Array, new: jax.Array) -> jax.Array:
+        """The cache [S, …] with new values [B, …] of the rows that have a token."""
+        rows = jnp.where(self.real.any(-1), self.rows, len(cache))
+        return cache.at[rows].set(new, mode="drop")
+
+    def _with(self, layer: int, cache: LayerCache) -> "Slots":
+        return replace(self, layers=(*self.layers[:layer], cache, *self.layers[layer + 1 :]))
 
 
-def _put(layers: tuple[jax.Array, ...], index: int, value: jax.Array) -> tuple[jax.Array, ...]:
-    return (*layers[:index], value, *layers[index + 1 :])
+def is_bound(arch: Architecture) -> bool:
+    """Whether some layer's cache is bound to one length: it cannot be cut back to an earlier one."""
+    return any(arch.kind(layer) != "full_attention" for layer in range(arch.layers))
+
+
+def empty_cache(arch: Architecture, slots: int, capacity: int, dtype: jnp.dtype) -> tuple[LayerCache, ...]:
+    """The cache of all layers, for `slots` trajectories of up to `capacity` tokens; dtype: of keys and values."""
+
+    def layer(index: int) -> LayerCache:
+        if arch.delta and arch.kind(index) == "linear_attention":
+            delta = arch.delta
+            return Recurrent(
+                inputs=jnp.zeros((slots, delta.kernel - 1, delta.channels), jnp.float32),
+                memory=jnp.zeros((slots, delta.value_heads, delta.key_dim, delta.value_dim), jnp.float32),
+            )
+        shape = (slots, arch.kv_heads, capacity, arch.head_dim)
+        return KeyValues(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
+
+    return tuple(layer(index) for index in range(arch.layers))

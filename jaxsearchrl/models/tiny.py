@@ -10,22 +10,23 @@ from safetensors.numpy import save_file
 
 from jaxsearchrl.models.architecture import (
     Architecture,
+    DeltaNet,
     Experts,
     Family,
     Rope,
-    architecture_to_hf,
     check_architecture,
     tensor_shapes,
 )
+from jaxsearchrl.models.hf_config import architecture_to_hf
 
 
 def tiny_architecture(family: Family, *, vocab_size: int, **overrides: Any) -> Architecture:
     """Two layers of width 48. `overrides` replace fields of `Architecture` (layers=3, tied=False, rope=Rope(...))."""
-    arch = Architecture(
+    plain = Architecture(
         family=family,
         vocab_size=vocab_size,
         d_model=48,
-        layers=2,
+        layers=overrides.get("layers", 2),
         heads=3,
         kv_heads=1,
         head_dim=16,
@@ -38,10 +39,28 @@ def tiny_architecture(family: Family, *, vocab_size: int, **overrides: Any) -> A
         max_positions=4096,
         rope=Rope(),
         qk_norm=family.startswith("qwen3"),
-        experts=Experts(count=5, chosen=2, width=24, normalised=True) if family == "qwen3_moe" else None,
-        dense_layers=(0,) if family == "qwen3_moe" else (),
     )
+    arch = replace(plain, **_own(plain))
     return check_architecture(replace(arch, **overrides), "tiny")
+
+
+def _own(arch: Architecture) -> dict[str, Any]:
+    """What a family has of its own."""
+    if arch.family == "qwen3_moe":
+        return {"experts": Experts(count=5, chosen=2, width=24, normalised=True), "dense_layers": (0,)}
+    if not arch.family.startswith("qwen3_5"):
+        return {}
+    own: dict[str, Any] = {
+        "rope": Rope(share=0.25),
+        "layer_kinds": tuple("linear_attention" if i % 2 == 0 else "full_attention" for i in range(arch.layers)),
+        "delta": DeltaNet(key_heads=2, value_heads=4, key_dim=6, value_dim=10, kernel=4),
+        "output_gate": True,
+        "centred_norms": True,
+    }
+    if arch.family == "qwen3_5_moe_text":
+        own["experts"] = Experts(count=5, chosen=2, width=24, normalised=True, fused=True, shared_width=20)
+        own["mlp_dim"] = 24
+    return own
 
 
 def write_tiny_checkpoint(
@@ -50,7 +69,7 @@ def write_tiny_checkpoint(
     """Writes config.json and float32 safetensors (with an index when `shards` > 1) drawn from `seed`."""
     arch = tiny_architecture(family, vocab_size=vocab_size, **overrides)
     generator = np.random.default_rng(seed)
-    tensors = {name: _draw(generator, name, shape) for name, shape in tensor_shapes(arch).items()}
+    tensors = {name: _draw(generator, arch, name, shape) for name, shape in tensor_shapes(arch).items()}
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(architecture_to_hf(arch), indent=2), encoding="utf-8")
@@ -68,9 +87,9 @@ def write_tiny_checkpoint(
     return arch
 
 
-def _draw(generator: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
+def _draw(generator: np.random.Generator, arch: Architecture, name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Norms near 1, biases small, matrices scaled by fan-in, so that activations and logits are of order 1."""
     values = generator.standard_normal(shape, dtype=np.float32)
     if name.endswith("norm.weight"):
-        return 1 + 0.1 * values
-    return 0.1 * values if name.endswith(".bias") else values / np.float32(np.sqrt(shape[-1]))
+        return 0.1 * values if arch.centred_norms and not name.endswith("linear_attn.norm.weight") else 1 + 0.1 * values
+    return 0.1 * values if len(shape) == 1 else values / np.float32(np.sqrt(shape[-1]))

@@ -5,6 +5,10 @@ last token is `pending` and goes in with the first decode step, so that extendin
 new trajectory has in common with any slot's cache (a group's prompt, the tools' text of all prompts) is copied from
 there instead of computed; a slot that was released is still a source until something else is written there. Slots are
 chosen, extended and reported in the order of uids, so that a run repeats whatever the timing of its tools.
+
+A recurrent state or a window's keys, unlike those of full attention, serve at one length only. Of models that have such
+layers each slot keeps them at three: as they stand, where the last decode began (a stop string noticed late goes back
+there, and what was kept of the turn is computed again), and at the end of the prompt (for later tries of its group).
 """
 
 from collections.abc import Sequence
@@ -15,8 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsearchrl.config import SamplingConfig
+from jaxsearchrl.models.architecture import Architecture
 from jaxsearchrl.models.decoder import Model, Weights
-from jaxsearchrl.models.state import empty_cache
+from jaxsearchrl.models.state import LayerCache, empty_cache, is_bound
 from jaxsearchrl.sampling import programs
 from jaxsearchrl.sampling.contract import SampleRequest, SampleResult
 
@@ -30,6 +35,7 @@ class Counters:
     prompt_tokens: int = 0  # of first turns, computed by extend
     observation_tokens: int = 0  # written by extend after a first turn; a turn's last sampled token rides along
     forked_tokens: int = 0  # of first turns, copied or kept instead of computed
+    rewound_tokens: int = 0  # kept of a turn, to be written again by extend, since its stop string was noticed late
     sampled_tokens: int = 0
     extend_calls: int = 0
     decode_calls: int = 0
@@ -40,13 +46,15 @@ class _Slot:
     uid: int = -1  # -1: free
     tokens: list[int] = field(default_factory=list)  # positions 0 … len-1 are in the cache
     fresh: bool = False  # its first turn has not been extended yet
+    started: int = 0  # len(tokens) when the last decode began
+    prompt: int = 0  # len(tokens) where its prompt ended, if that is remembered
     request: SampleRequest | None = None
     ids: list[int] = field(default_factory=list)  # of the turn under way
     logprobs: list[float] = field(default_factory=list)
 
 
 class Engine:
-    """Implements `Sampler`. The cache is allocated and all three programs are compiled on construction.
+    """Implements `Sampler`. The cache is allocated and all programs are compiled on construction.
 
     base: the frozen weights, shared with the learner; never copied. Ids from `vocab_size` on are never sampled.
     """
@@ -69,10 +77,10 @@ class Engine:
         self._capacity = -(-config.capacity // config.read_block) * config.read_block
         self._stop_ids = np.array([*stop_ids, *[-1] * (MAX_STOP_IDS - len(stop_ids))], np.int32)
         self._seed = jax.random.key(seed)
-        self._cache = empty_cache(
-            arch.layers, config.slots, arch.kv_heads, self._capacity, arch.head_dim, jnp.dtype(jnp.float32)
-        )
+        self._bound = is_bound(arch)
+        self._cache = self._empty(arch)
         self._slots = [_Slot() for _ in range(config.slots)]
+        self._rewinds: list[int] = []  # slots whose stop string was noticed late in this dispatch
         self._by_uid: dict[int, int] = {}
         self._compile(model, vocab_size)
 
@@ -118,6 +126,14 @@ class Engine:
 
     # ---------------------------------------------------------------------------------------------------- the device
 
+    def _empty(self, arch: Architecture) -> programs.Cache:
+        def layers() -> tuple[LayerCache, ...]:
+            return empty_cache(arch, self.config.slots, self._capacity, jnp.dtype(jnp.float32))
+
+        bound = [i for i in range(arch.layers) if arch.kind(i) != "full_attention"]
+        kept = [{i: cache for i, cache in enumerate(layers()) if i in bound} for _ in range(2)]
+        return programs.Cache(layers(), *kept)
+
     def _compile(self, model: Model, vocab_size: int) -> None:
         """Compiles ahead of time: a call with another shape is an error, never a new compilation."""
         config = self.config
@@ -127,47 +143,65 @@ class Engine:
         abstract = jax.tree.map(jax.typeof, (self.base, self.lora, self._cache))
 
         def extend(base, lora, cache, tokens, rows, positions, blocks):
-            return programs.extend(model, config.read_block, base, lora, cache, tokens, rows, positions, blocks)
+            sizes = (self._capacity, config.read_block)
+            return programs.extend(model, *sizes, base, lora, cache, tokens, rows, positions, blocks)
 
         def decode(base, lora, cache, rows, stop_ids, seed, steps, blocks):
-            sizes = (config.read_block, vocab_size, config.decode_steps)
+            sizes = (self._capacity, config.read_block, vocab_size, config.decode_steps)
             return programs.decode(model, *sizes, base, lora, cache, rows, stop_ids, seed, steps, blocks)
 
         chunks = (i32(C, T), i32(C), i32(C, T), i32())
         scalars = (i32(MAX_STOP_IDS), jax.typeof(self._seed), i32(), i32())
         self._extend_program = jax.jit(extend, donate_argnums=2).lower(*abstract, *chunks).compile()
         self._decode_program = jax.jit(decode, donate_argnums=2).lower(*abstract, rows, *scalars).compile()
-        self._fork_program = (
-            jax.jit(programs.fork, donate_argnums=0).lower(abstract[2], i32(S), i32(S), i32()).compile()
-        )
+        flags = jax.ShapeDtypeStruct((S,), jnp.bool_)
+        forks = jax.jit(programs.fork, donate_argnums=0).lower(abstract[2], i32(S), i32(S), flags, i32())
+        self._fork_program = forks.compile()
+        if self._bound:
+            self._remember_program, self._rewind_program = (
+                jax.jit(program, donate_argnums=0).lower(abstract[2], i32(S), i32()).compile()
+                for program in (programs.remember, programs.rewind)
+            )
 
     def _take(self, request: SampleRequest) -> int:
         """A free slot for a new trajectory: the one whose cache has most in common with it, else the emptiest."""
         free = [i for i, slot in enumerate(self._slots) if slot.uid < 0]
         if not free:
             raise ValueError(f"trajectory {request.uid}: no free slot")
-        shared = {i: _common(self._slots[i].tokens, request.tokens[:-1]) for i in free}
-        index = min(free, key=lambda i: (-shared[i], len(self._slots[i].tokens), i))
-        slot = self._slots[index]
+        shared = {i: self._serves(self._slots[i], request.tokens[:-1]) for i in free}
+        index = min(free, key=lambda i: (-shared[i][0], len(self._slots[i].tokens), i))
+        slot, (length, from_prompt) = self._slots[index], shared[index]
         slot.uid, slot.fresh, self._by_uid[request.uid] = request.uid, True, index
-        slot.tokens = slot.tokens[: shared[index]]  # the cache is cut back to what serves
+        slot.tokens = slot.tokens[:length]  # the cache is cut back to what serves
+        if from_prompt:
+            self._copy([(index, index, True)])
+        if slot.prompt > length:
+            slot.prompt = 0
         return index
+
+    def _serves(self, slot: _Slot, known: Sequence[int]) -> tuple[int, bool]:
+        """How many first tokens of `known` need not be computed with a slot's cache; whether as its prompt ended."""
+        common = _common(slot.tokens, known)
+        if not self._bound or common == len(slot.tokens):
+            return common, False
+        return (slot.prompt, True) if slot.prompt <= common else (0, False)
 
     def _extend(self) -> None:
         """Brings all slots with a turn to ask for up to their pending token."""
         self._fork()
-        chunks, computed, waiting = [], [], False
+        chunks, computed, prompts, waiting = [], [], [], False
         for index in self._in_order():
             slot, request = self._slots[index], self._slots[index].request
             if request is None or slot.ids:
                 continue
             known = request.tokens[:-1]
-            if slot.fresh and any(_common(tokens, known) > len(slot.tokens) for tokens in computed):
+            if slot.fresh and any(self._serves(other, known)[0] > len(slot.tokens) for other in computed):
                 waiting = True  # for a copy of what this pass computes
                 continue
             missing = list(known[len(slot.tokens) :])
             if slot.fresh:
-                computed.append(known)
+                computed.append(_Slot(tokens=list(known)))
+                prompts.append(index)
                 self.counters.prompt_tokens += len(missing)
                 self.counters.forked_tokens += len(slot.tokens)
             else:
@@ -176,35 +210,61 @@ class Engine:
             chunks += [(index, len(slot.tokens) + i, missing[i : i + size]) for i in range(0, len(missing), size)]
             slot.tokens, slot.fresh = list(known), False
         self._run_chunks(chunks)
+        if self._bound and prompts:
+            self._cache = self._remember_program(self._cache, *self._padded(prompts))
+            for index in prompts:
+                self._slots[index].prompt = len(self._slots[index].tokens)
         if waiting:
             self._extend()
 
     def _fork(self) -> None:
         """Copies to each fresh slot the cache that has most in common with its trajectory, live or free."""
-        pairs = []
+        copies = []
         for index in self._in_order():
             slot, request = self._slots[index], self._slots[index].request
             if request is None or not slot.fresh:
                 continue
             known = request.tokens[:-1]
-            shared = [0 if other.fresh else _common(other.tokens, known) for other in self._slots]
-            source = int(np.argmax(shared))
-            if shared[source] > len(slot.tokens):
-                pairs.append((source, index))
-                slot.tokens = list(known[: shared[source]])
-        if pairs:
-            padded = np.zeros((2, len(self._slots)), np.int32)
-            padded[:, : len(pairs)] = np.array(pairs, np.int32).T
-            self._cache = self._fork_program(self._cache, padded[0], padded[1], np.int32(len(pairs)))
+            shared = [(0, False) if other.fresh else self._serves(other, known) for other in self._slots]
+            source = int(np.argmax([length for length, _ in shared]))
+            length, from_prompt = shared[source]
+            if length > len(slot.tokens):
+                copies.append((source, index, from_prompt))
+                slot.tokens, slot.prompt = list(known[:length]), 0
+        if copies:
+            self._copy(copies)
+
+    def _copy(self, copies: list[tuple[int, int, bool]]) -> None:
+        """Each copy is (source, target, whether as the source's prompt ended)."""
+        sources, targets, from_prompt = zip(*copies, strict=True)
+        flags = np.zeros(len(self._slots), bool)
+        flags[: len(copies)] = from_prompt
+        sources, (targets, count) = self._padded(sources)[0], self._padded(targets)
+        self._cache = self._fork_program(self._cache, sources, targets, flags, count)
+
+    def _padded(self, slots: Sequence[int]) -> tuple[np.ndarray, np.int32]:
+        """Some slots as an array of all slots' length, and how many they are."""
+        padded = np.zeros(len(self._slots), np.int32)
+        padded[: len(slots)] = slots
+        return padded, np.int32(len(slots))
 
     def _run_chunks(self, chunks: list[tuple[int, int, list[int]]]) -> None:
-        """Each chunk is (slot, start, tokens); chunks of one slot are in order, so they may share a call."""
+        """Each chunk is (slot, start, tokens); chunks of one slot are in order, so they may share a call.
+
+        Where a layer is bound to one length, each has to wait for the one before.
+        """
         C, T = self.config.extend_chunks, self.config.chunk_tokens
-        for first in range(0, len(chunks), C):
+        calls: list[list[tuple[int, int, list[int]]]] = []
+        for chunk in chunks:
+            latest = next((n for n in reversed(range(len(calls))) if any(chunk[0] == c[0] for c in calls[n])), -1)
+            least = latest + 1 if self._bound else max(latest, 0)
+            number = next((n for n in range(least, len(calls)) if len(calls[n]) < C), len(calls))
+            calls[number:] = [[*calls[number], chunk] if number < len(calls) else [chunk], *calls[number + 1 :]]
+        for call in calls:
             tokens, rows = np.zeros((C, T), np.int32), np.zeros(C, np.int32)
             positions = np.full((C, T), self._capacity, np.int32)
             longest = 0
-            for i, (slot, start, ids) in enumerate(chunks[first : first + C]):
+            for i, (slot, start, ids) in enumerate(call):
                 tokens[i, : len(ids)], rows[i] = ids, slot
                 positions[i, : len(ids)] = np.arange(start, start + len(ids))
                 longest = max(longest, start + len(ids))
@@ -226,6 +286,7 @@ class Engine:
             assert request is not None
             pending[i] = slot.ids[-1] if slot.ids else request.tokens[-1]
             lengths[i], uids[i], temperatures[i] = len(slot.tokens), request.uid, request.temperature
+            slot.started = len(slot.tokens)
             budgets[i] = request.limit - len(slot.ids)
         self._cache, out = self._decode_program(
             self.base,
@@ -242,6 +303,9 @@ class Engine:
         results = [
             self._collect(i, tokens[i, :n], logprobs[i, :n], stopped[i]) for i, n in enumerate(counts) if i in busy
         ]
+        if self._rewinds:
+            self._cache = self._rewind_program(self._cache, *self._padded(self._rewinds))
+            self._rewinds = []
         return sorted((r for r in results if r), key=lambda r: r.uid)
 
     def _collect(self, index: int, ids: np.ndarray, logprobs: np.ndarray, stopped: bool) -> SampleResult | None:
@@ -256,7 +320,7 @@ class Engine:
         if keep is not None and not (stopped and keep == len(slot.ids)):
             # Tokens after the stop string are dropped, and the cache goes back by its length.
             slot.ids, slot.logprobs = slot.ids[:keep], slot.logprobs[:keep]
-            slot.tokens = slot.tokens[: len(request.tokens) + keep - 1]
+            self._cut(index, len(request.tokens) + keep - 1)
             reason = "stop_string"
         elif stopped:
             reason = "stop"
@@ -268,6 +332,15 @@ class Engine:
         result = SampleResult(request.uid, tuple(slot.ids), tuple(slot.logprobs), reason)
         slot.request, slot.ids, slot.logprobs = None, [], []
         return result
+
+    def _cut(self, index: int, length: int) -> None:
+        """Takes a slot's cache back to a length within the last dispatch, or to that one's start if it is bound."""
+        slot = self._slots[index]
+        if self._bound and length < len(slot.tokens):
+            self.counters.rewound_tokens += length - slot.started
+            self._rewinds.append(index)
+            length = slot.started
+        slot.tokens = slot.tokens[:length]
 
     def _in_order(self) -> list[int]:
         """Taken slots by uid."""

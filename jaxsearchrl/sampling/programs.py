@@ -1,10 +1,10 @@
-"""The sampler's three device programs, pure functions over the cache: extend, fork, decode.
+"""The sampler's device programs, pure functions over the cache: extend, fork, decode, and two for bound caches.
 
 Every shape is fixed by the configuration, so each is compiled once; what varies (lengths, step counts, temperatures,
 stop ids, seeds) is traced.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -13,13 +13,27 @@ from jax import lax
 
 from jaxsearchrl.models.decoder import Model, Weights, forward, head_of
 from jaxsearchrl.models.products import rows_dot
-from jaxsearchrl.models.state import Slots
+from jaxsearchrl.models.state import LayerCache, Slots
 from jaxsearchrl.sampling.choose import choose
 
 Array: TypeAlias = Any  # numpy on the host, traced inside a program, a shape when that is compiled
 
-Cache = tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]
-"""Keys and values, per layer [S, K, L, H]."""
+Bound = dict[int, LayerCache]
+"""Those layers, by number, whose cache is bound to one length (see `state.is_bound`)."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Cache:
+    """What all slots hold.
+
+    layers: of each layer, as it stands now. started, prompt: the bound ones as they were when the last decode began,
+    and at the end of the slot's prompt.
+    """
+
+    layers: tuple[LayerCache, ...]
+    started: Bound
+    prompt: Bound
 
 
 @jax.tree_util.register_dataclass
@@ -49,6 +63,7 @@ class Decoded(NamedTuple):
 
 def extend(
     model: Model,
+    capacity: int,
     block: int,
     base: Weights,
     lora: Weights,
@@ -58,24 +73,62 @@ def extend(
     positions: jax.Array,
     blocks: jax.Array,
 ) -> Cache:
-    """Writes chunks of tokens [C, Tc] into the slots `rows` [C] at absolute `positions` [C, Tc] (padding: L)."""
-    state = Slots(*cache, rows, positions, blocks, block=block, all_slots=False)
+    """Writes chunks of tokens [C, Tc] into the slots `rows` [C] at absolute `positions` [C, Tc].
+
+    Padding has position `capacity`. For a model with bound layers no two chunks may be of one slot.
+    """
+    state = Slots(cache.layers, rows, positions, blocks, capacity=capacity, block=block, all_slots=False)
     _, state = forward(model, base, lora, tokens, state)
-    return state.keys, state.values
+    return replace(cache, layers=state.layers)
 
 
-def fork(cache: Cache, sources: jax.Array, targets: jax.Array, count: jax.Array) -> Cache:
-    """Copies slot sources[i] over slot targets[i] for i < count; both [S]."""
+def fork(cache: Cache, sources: jax.Array, targets: jax.Array, from_prompt: jax.Array, count: jax.Array) -> Cache:
+    """Copies slot sources[i] over slot targets[i] for i < count; all [S].
 
-    def copy(i, cache):
-        one = lambda c: lax.dynamic_update_index_in_dim(c, lax.dynamic_index_in_dim(c, sources[i], 0), targets[i], 0)  # noqa: E731
-        return jax.tree.map(one, cache)
+    from_prompt: whether what is bound to one length is taken from the end of the source's prompt.
+    """
 
-    return lax.fori_loop(0, count, copy, cache)
+    def copy(i: jax.Array, layers: tuple[LayerCache, ...]) -> tuple[LayerCache, ...]:
+        def one(now: jax.Array, then: jax.Array) -> jax.Array:
+            row = jnp.where(from_prompt[i], _row(then, sources[i]), _row(now, sources[i]))
+            return lax.dynamic_update_index_in_dim(now, row, targets[i], 0)
+
+        thens = [cache.prompt.get(number, now) for number, now in enumerate(layers)]
+        return tuple(jax.tree.map(one, now, then) for now, then in zip(layers, thens, strict=True))
+
+    return replace(cache, layers=lax.fori_loop(0, count, copy, cache.layers))
+
+
+def remember(cache: Cache, slots: jax.Array, count: jax.Array) -> Cache:
+    """Keeps the bound layers of slots[i], i < count, as they stand at the end of a prompt; slots [S]."""
+    return replace(cache, prompt=_copied(_bound(cache), cache.prompt, slots, count))
+
+
+def rewind(cache: Cache, slots: jax.Array, count: jax.Array) -> Cache:
+    """Brings the bound layers of slots[i], i < count, back to where the last decode began; slots [S]."""
+    back = _copied(cache.started, _bound(cache), slots, count)
+    return replace(cache, layers=tuple(back.get(i, layer) for i, layer in enumerate(cache.layers)))
+
+
+def _bound(cache: Cache) -> Bound:
+    return {number: cache.layers[number] for number in cache.started}
+
+
+def _copied(source: Bound, target: Bound, slots: jax.Array, count: jax.Array) -> Bound:
+    def copy(i: jax.Array, target: Bound) -> Bound:
+        one = lambda new, old: lax.dynamic_update_index_in_dim(old, _row(new, slots[i]), slots[i], 0)  # noqa: E731
+        return jax.tree.map(one, source, target)
+
+    return lax.fori_loop(0, count, copy, target)
+
+
+def _row(cache: jax.Array, slot: jax.Array) -> jax.Array:
+    return lax.dynamic_index_in_dim(cache, slot, 0)
 
 
 def decode(
     model: Model,
+    capacity: int,
     block: int,
     vocab_size: int,
     max_steps: int,
@@ -90,19 +143,20 @@ def decode(
 ) -> tuple[Cache, Decoded]:
     """Samples up to `steps` <= max_steps tokens in every slot with a budget; a row that ends is frozen.
 
+    Also keeps the bound layers as they were before.
+
     The random stream of a token is fold_in(fold_in(seed, uid), position): what an episode samples does not depend on
     who shares the batch, nor on how its decoding was cut into dispatches. stop_ids [n], padded with -1.
     """
     S = rows.pending.shape[0]
-    capacity = cache[0][0].shape[2]
     head = head_of(base)
     keys = jax.vmap(lambda uid: jax.random.fold_in(seed, uid))(rows.uids)
 
     def body(carry):
-        step, cache, pending, lengths, out = carry
+        step, layers, pending, lengths, out = carry
         active = (out.counts < rows.budgets) & ~out.stopped
         positions = jnp.where(active, lengths, capacity)[:, None]
-        state = Slots(cache[0], cache[1], jnp.arange(S), positions, blocks, block=block, all_slots=True)
+        state = Slots(layers, jnp.arange(S), positions, blocks, capacity=capacity, block=block, all_slots=True)
         hidden, state = forward(model, base, lora, pending[:, None], state)
         logits = rows_dot(hidden[:, 0], head)
         uniforms = jax.vmap(lambda key, at: jax.random.uniform(jax.random.fold_in(key, at)))(keys, lengths + 1)
@@ -114,7 +168,7 @@ def decode(
             out.counts + active,
             out.stopped | (active & (ids[:, None] == stop_ids).any(-1)),
         )
-        return step + 1, (state.keys, state.values), ids, lengths + active, out
+        return step + 1, state.layers, ids, lengths + active, out
 
     def going(carry):
         step, _, _, _, out = carry
@@ -126,5 +180,6 @@ def decode(
         jnp.zeros(S, jnp.int32),
         jnp.zeros(S, bool),
     )
-    _, cache, _, _, out = lax.while_loop(going, body, (jnp.int32(0), cache, rows.pending, rows.lengths, empty))
-    return cache, out
+    start = (jnp.int32(0), cache.layers, rows.pending, rows.lengths, empty)
+    _, layers, _, _, out = lax.while_loop(going, body, start)
+    return Cache(layers, _bound(cache), cache.prompt), out

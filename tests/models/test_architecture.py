@@ -10,11 +10,10 @@ from jaxsearchrl.errors import ConfigError
 from jaxsearchrl.models.architecture import (
     Family,
     Rope,
-    architecture_from_hf,
-    architecture_to_hf,
     tensor_shapes,
     yarn_attention_factor,
 )
+from jaxsearchrl.models.hf_config import architecture_from_hf, architecture_to_hf
 from jaxsearchrl.models.tiny import tiny_architecture
 
 LLAMA = {
@@ -102,7 +101,7 @@ def test_several_stop_ids_are_kept_in_order_without_repetition():
         ({"rope_scaling": {"rope_type": "longrope"}}, "rope_type 'longrope'"),
         ({"rope_scaling": {"rope_type": "linear"}}, "rope_scaling: factor is missing"),
         ({"rope_scaling": {"rope_type": "linear", "factor": 0.5}}, "factor is 0.5"),
-        ({"rope_parameters": YARN | {"truncate": False}}, "truncate"),
+        ({"rope_parameters": YARN | {"short_factor": [1.0]}}, "short_factor"),
         ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "full_attention"),
         ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
         (

@@ -11,8 +11,9 @@ from flax import nnx
 
 from jaxsearchrl.config import LoraConfig
 from jaxsearchrl.errors import ConfigError
-from jaxsearchrl.models.architecture import Experts, architecture_from_hf, architecture_to_hf, linear_shapes
+from jaxsearchrl.models.architecture import Experts, linear_shapes
 from jaxsearchrl.models.experts import SparseMlp, route
+from jaxsearchrl.models.hf_config import architecture_from_hf, architecture_to_hf
 from jaxsearchrl.models.peft_adapter import adapter_of, lora_of
 from jaxsearchrl.models.tiny import tiny_architecture
 

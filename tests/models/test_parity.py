@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jaxsearchrl.config import LoraConfig
-from jaxsearchrl.models.architecture import Experts, Rope
+from jaxsearchrl.models.architecture import DeltaNet, Experts, Rope
 from jaxsearchrl.models.decoder import build_model, forward, head_of, load_base
 from jaxsearchrl.models.files import open_checkpoint
 from jaxsearchrl.models.peft_adapter import adapter_of, lora_of, read_adapter, write_adapter
@@ -37,6 +37,27 @@ CASES = {
     "qwen3_biases": ("qwen3", {**BIASES, "tied": False, "heads": 4, "kv_heads": 2, "layers": 3, "rope": YARN}),
     "qwen3_moe": ("qwen3_moe", {"tied": False, "experts": Experts(5, 2, 12, True), "dense_layers": (1,), "layers": 3}),
     "qwen3_moe_biases": ("qwen3_moe", {"experts": Experts(3, 2, 20, False), "dense_layers": (), **BIASES}),
+    "qwen3_5": (
+        "qwen3_5_text",
+        {
+            "tied": False,
+            "layers": 5,
+            "layer_kinds": ("linear_attention", "full_attention", "full_attention", *["linear_attention"] * 2),
+            "delta": DeltaNet(key_heads=2, value_heads=6, key_dim=5, value_dim=7, kernel=4),
+        },
+    ),
+    "qwen3_5_biases": (
+        "qwen3_5_text",
+        {
+            **BIASES,
+            "heads": 4,
+            "kv_heads": 2,
+            "layers": 3,
+            "rope": Rope(theta=1e6, share=0.5),
+            "delta": DeltaNet(key_heads=3, value_heads=3, key_dim=8, value_dim=4, kernel=2),
+        },
+    ),
+    "qwen3_5_moe": ("qwen3_5_moe_text", {"tied": False, "layers": 3}),
 }
 TOKENS = np.random.default_rng(7).integers(0, SIZES["vocab_size"], (2, 40))
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxsearchrl.models.architecture import Rope, architecture_to_hf
+from jaxsearchrl.models.architecture import Rope
+from jaxsearchrl.models.hf_config import architecture_to_hf
 from jaxsearchrl.models.rope import apply_rope, rope_frequencies
 from jaxsearchrl.models.tiny import tiny_architecture
 

@@ -16,6 +16,7 @@ from jaxsearchrl.config_tree import with_values
 from jaxsearchrl.errors import ConfigError, UserError
 from jaxsearchrl.experiment import Experiment
 from jaxsearchrl.export import export
+from jaxsearchrl.models.architecture import adaptable
 from jaxsearchrl.models.files import open_checkpoint
 from jaxsearchrl.models.peft_adapter import read_adapter
 from jaxsearchrl.records import read_records, record_steps
@@ -131,7 +132,7 @@ def test_an_adapter_lies_beside_every_checkpoint_ever_taken(straight, config):
     for step in (0, 3, 6):
         pairs, lora = read_adapter(straight / "adapters" / f"step_{step:06d}", arch)
         assert lora.rank == config.lora.rank
-        assert len(pairs) == arch.layers * len(config.lora.modules)
+        assert len(pairs) == arch.layers * len(adaptable(arch))
         assert all(np.any(b) == (step > 0) for _, b in pairs.values())
 
 

@@ -252,8 +252,13 @@ def _refuse_unsupported(config: Mapping[str, Any], where: str) -> None:
     kinds = config.get("layer_types") or []
     if not isinstance(kinds, list) or any(kind != "full_attention" for kind in kinds):
         raise ConfigError(f"{where}: layer_types is {kinds!r}, but only full_attention is supported")
-    if config.get("quantization_config"):
-        raise ConfigError(f"{where}: quantization_config is set; use the unquantised checkpoint or a .gguf file")
+    quantised = config.get("quantization_config")
+    mxfp4 = isinstance(quantised, Mapping) and quantised.get("quant_method") == "mxfp4"
+    if quantised and not (mxfp4 and config.get("model_type") == "gpt_oss"):
+        raise ConfigError(
+            f"{where}: quantization_config is set, and only gpt_oss's mxfp4 can be read; "
+            "use the unquantised checkpoint or a .gguf file"
+        )
     if config.get("partial_rotary_factor") not in (None, 1.0):
         raise ConfigError(
             f"{where}: partial_rotary_factor {config['partial_rotary_factor']} is not supported; only 1.0 is"

@@ -26,8 +26,9 @@ from jaxsearchrl.config import (
 from jaxsearchrl.config_tree import leaf_values, with_values
 from jaxsearchrl.data.demo import prepare_demo
 from jaxsearchrl.errors import ConfigError
-from jaxsearchrl.models.decoder import Model, Weights, build_model, load_base
+from jaxsearchrl.models.decoder import Model, Weights, build_model
 from jaxsearchrl.models.files import open_checkpoint
+from jaxsearchrl.models.loading import load_base
 from jaxsearchrl.models.peft_adapter import adapter_of, write_adapter
 from jaxsearchrl.tasks.environment import Environment
 from jaxsearchrl.tasks.families import open_family

@@ -216,30 +216,6 @@ def head_of(base: Weights) -> jax.Array:
     return base["lm_head"] if "lm_head" in base else base["embed_tokens"]
 
 
-def load_base(model: Model, checkpoint: Any, place: Callable[[str, np.ndarray], jax.Array] | None = None) -> Weights:
-    """Reads every declared weight from a `Checkpoint` (files.py), one tensor at a time, in the declared dtype."""
-    base = {}
-    for name, spec in model.specs.items():
-        if "*" in spec.hf_name:
-            tensor = np.empty(spec.shape, spec.dtype)
-            for number, matrix in enumerate(tensor):
-                matrix[...] = _read(checkpoint, spec.hf_name.replace("*", str(number)), spec.shape[:0:-1]).T
-        elif spec.turned:
-            stored = _read(checkpoint, spec.hf_name, (spec.shape[0], *spec.shape[:0:-1]))
-            tensor = stored.swapaxes(1, 2).astype(spec.dtype)
-        else:
-            tensor = np.ascontiguousarray(_read(checkpoint, spec.hf_name, spec.shape)).astype(spec.dtype, copy=False)
-        base[name] = place(name, tensor) if place else jnp.asarray(tensor)
-    return base
-
-
-def _read(checkpoint: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    tensor = checkpoint.tensor(name)
-    if tensor.shape != shape:
-        raise ConfigError(f"{name}: shape {tensor.shape} in the checkpoint, {shape} expected")
-    return tensor
-
-
 def init_lora(model: Model, seed: int) -> Weights:
     """A uniform in ±1/√in, B zero, float32: the adapter starts as the base model (as PEFT does)."""
     rng = np.random.default_rng(seed)

@@ -1,6 +1,6 @@
 """Checkpoints on disk: a Hugging Face folder or a .gguf file, seen through one small protocol.
 
-Tensors are read one at a time, so that a checkpoint never lies in memory twice.
+Tensors are read one at a time and in part, so that a checkpoint need not fit into the host's memory.
 """
 
 import json
@@ -8,15 +8,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-import ml_dtypes  # noqa: F401  teaches numpy the bfloat16 that safetensors returns
+import ml_dtypes  # also teaches numpy the bfloat16 that safetensors returns
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.models.architecture import Architecture, tensor_shapes
-from jaxsearchrl.models.fingerprint import fingerprint, same_rows, sample_rows
+from jaxsearchrl.models.fingerprint import fingerprint, same_rows, sample_pieces
 from jaxsearchrl.models.gguf_file import EMBEDDING, FLOATS, HEAD, GgufCheckpoint
 from jaxsearchrl.models.hf_config import architecture_from_hf
+from jaxsearchrl.models.mxfp4 import BLOCK, dequantise
+
+BLOCKS, SCALES = "_blocks", "_scales"  # what gpt-oss adds to the name of a tensor in MXFP4
 
 
 class Checkpoint(Protocol):
@@ -34,8 +37,18 @@ class Checkpoint(Protocol):
 
     def shape(self, name: str) -> tuple[int, ...]: ...
 
-    def tensor(self, name: str) -> np.ndarray:
-        """Reads one tensor from disk, as float32, float16 or bfloat16."""
+    def tensor(self, name: str, index: tuple[slice, ...] = ()) -> np.ndarray:
+        """Reads from disk what `index` cuts out of a tensor, as float32, float16 or bfloat16.
+
+        index: slices of step 1, for the first axes; the others are read whole.
+        """
+        ...
+
+    def packed(self, name: str, index: tuple[slice, ...] = ()) -> tuple[np.ndarray, np.ndarray] | None:
+        """Of a tensor [E, in, out] stored in MXFP4: blocks uint8 [E, out, in/32, 16], scales uint8 [E, out, in/32].
+
+        index: as for `tensor`, but of the axes [E, out, in/32]. None for a tensor that is stored otherwise.
+        """
         ...
 
 
@@ -83,6 +96,7 @@ class FolderCheckpoint:
         self._shards = {name: shard for shard in _shards(folder) for name in shard.keys()}  # noqa: SIM118
         for name in [n for n in self._shards if n.endswith("rotary_emb.inv_freq")]:
             del self._shards[name]  # a buffer that old exports wrote; it follows from the config
+        self._packed = _take_packed(folder, self._shards)
         for name in self._shards:
             if self._slice(name).get_dtype() not in FLOATS:
                 raise UserError(f"{folder}: tensor {name} is stored as {self._slice(name).get_dtype()}, not as a float")
@@ -94,20 +108,44 @@ class FolderCheckpoint:
     @property
     def fingerprint(self) -> str:
         """sha256 over the architecture, tensor names, shapes and sampled bytes."""
-        parts = [(n, self.shape(n), self._slice(n).get_dtype(), self._sampled(n)) for n in self._shards]
+        parts = [(n, self.shape(n), self._slice(n).get_dtype(), _sampled(self._slice(n))) for n in self._shards]
+        parts += [(n, self.shape(n), "MXFP4", _sampled(*pair)) for n, pair in self._packed.items()]
         return fingerprint(self.architecture, parts)
 
     def names(self) -> set[str]:
-        """The tensors' names; of a tied head only the embedding's."""
-        return set(self._shards)
+        """The tensors' names; of a tied head only the embedding's, and one for blocks and scales."""
+        return self._shards.keys() | self._packed.keys()
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape as stored."""
+        """The shape as stored; [E, in, out] of a tensor in MXFP4."""
+        if name in self._packed:
+            experts, outputs, blocks, _ = self._packed[name][0].get_shape()
+            return experts, blocks * BLOCK, outputs
         return tuple(self._slice(name).get_shape())
 
-    def tensor(self, name: str) -> np.ndarray:
-        """Reads one tensor, in the dtype in which it is stored."""
-        return self._shards[name].get_tensor(name)
+    def tensor(self, name: str, index: tuple[slice, ...] = ()) -> np.ndarray:
+        """Reads only the bytes of `index`, in the dtype in which they are stored; bfloat16 of MXFP4."""
+        return self._unpacked(name, index) if name in self._packed else self._slice(name)[index]
+
+    def packed(self, name: str, index: tuple[slice, ...] = ()) -> tuple[np.ndarray, np.ndarray] | None:
+        """See `Checkpoint`."""
+        if name not in self._packed:
+            return None
+        blocks, scales = self._packed[name]
+        return blocks[index], scales[index]
+
+    def _unpacked(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
+        cuts = (*index, *(slice(None),) * (3 - len(index)))
+        experts, inputs, outputs = (range(size)[cut] for size, cut in zip(self.shape(name), cuts, strict=True))
+        first = inputs.start // BLOCK
+        cut = slice(inputs.start - first * BLOCK, inputs.stop - first * BLOCK)
+        read = (slice(outputs.start, outputs.stop), slice(first, -(-inputs.stop // BLOCK)))
+        tensor = np.empty((len(experts), len(inputs), len(outputs)), ml_dtypes.bfloat16)
+        blocks, scales = self._packed[name]
+        for expert, matrix in zip(experts, tensor, strict=True):  # one at a time: what is between takes several times
+            at = (slice(expert, expert + 1), *read)
+            matrix[...] = dequantise(blocks[at], scales[at], tensor.dtype)[0, :, cut].T
+        return tensor
 
     def _slice(self, name: str) -> Any:
         return self._shards[name].get_slice(name)
@@ -118,10 +156,36 @@ class FolderCheckpoint:
             return False
         return same_rows(lambda rows: head[rows], lambda rows: embedding[rows], self.shape(HEAD)[0])
 
-    def _sampled(self, name: str) -> bytes:
-        stored, rows = self._slice(name), sample_rows(self.shape(name))
-        pieces = [rows] if isinstance(rows, slice) else [slice(i, i + 1) for i in rows]
-        return b"".join(stored[piece].tobytes() for piece in pieces)
+
+def _sampled(*slices: Any) -> bytes:
+    """Rows that stand for a tensor; of blocks and scales those at the same places."""
+    pieces = sample_pieces(tuple(slices[-1].get_shape()))
+    return b"".join(stored[piece].tobytes() for stored in slices for piece in pieces)
+
+
+def _take_packed(folder: Path, shards: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Takes the tensors in MXFP4 out of `shards`: name -> slices of its blocks and scales (shapes: `Checkpoint`)."""
+
+    def is_bytes(name: str) -> bool:
+        return shards[name].get_slice(name).get_dtype() == "U8"
+
+    packed = {}
+    parts = [name for name in shards if name.endswith((BLOCKS, SCALES)) and is_bytes(name)]
+    for name in sorted({part.removesuffix(BLOCKS).removesuffix(SCALES) for part in parts}):
+        both = [name + BLOCKS, name + SCALES]
+        for part in both:
+            if part not in shards or not is_bytes(part):
+                raise UserError(f"{folder}: tensor {part} is missing or not of bytes, though {name} is in MXFP4")
+        blocks, scales = (shards.pop(part).get_slice(part) for part in both)
+        if len(scales.get_shape()) != 3 or blocks.get_shape() != [*scales.get_shape(), BLOCK // 2]:
+            raise UserError(
+                f"{folder}: tensor {name} is in MXFP4, but its blocks {blocks.get_shape()} and "
+                f"scales {scales.get_shape()} are not [E, out, in/32, 16] and [E, out, in/32]"
+            )
+        if name in shards:
+            raise UserError(f"{folder}: tensor {name} is stored both as floats and in MXFP4")
+        packed[name] = (blocks, scales)
+    return packed
 
 
 def _config(folder: Path) -> dict[str, Any]:

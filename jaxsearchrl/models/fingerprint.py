@@ -23,6 +23,14 @@ def sample_rows(shape: tuple[int, ...], count: int = SAMPLED_ROWS) -> list[int] 
     return sorted({int(i) for i in np.linspace(0, shape[0] - 1, count)})
 
 
+def sample_pieces(shape: tuple[int, ...]) -> list[tuple[slice, ...]]:
+    """As `sample_rows`, as indices: all of a vector, else rows of the last axis, spread over all others at once."""
+    if len(shape) == 1:
+        return [()]
+    spread = (np.linspace(0, size - 1, SAMPLED_ROWS).astype(int).tolist() for size in shape[:-1])
+    return [tuple(slice(i, i + 1) for i in place) for place in sorted(set(zip(*spread, strict=True)))]
+
+
 def same_rows(one: Callable[[slice], np.ndarray], other: Callable[[slice], np.ndarray], rows: int) -> bool:
     """Whether two tensors are equal byte for byte; each is a function from a slice to those rows, few at a time."""
     blocks = (slice(start, min(start + COMPARED_ROWS, rows)) for start in range(0, rows, COMPARED_ROWS))

@@ -85,15 +85,21 @@ class GgufCheckpoint:
         """The shape in Hugging Face's order, linears [out, in]."""
         return self._tensors[name].shape
 
-    def tensor(self, name: str) -> np.ndarray:
-        """Reads one tensor, float32, q and k rows in Hugging Face's order."""
-        values = _dequantise(self._tensors[name], self._tensors[name].data, self._path)
-        if self.architecture.family == "llama":
-            if ".q_proj." in name:
-                return _halves(values, self.architecture.heads)
-            if ".k_proj." in name:
-                return _halves(values, self.architecture.kv_heads)
-        return values
+    def tensor(self, name: str, index: tuple[slice, ...] = ()) -> np.ndarray:
+        """Reads a tensor's rows in `index`, then cuts the other axes; float32, q and k rows in Hugging Face's order."""
+        stored, order = self._tensors[name], self._row_order(name)
+        if len(stored.shape) == 1:  # its only axis is packed
+            return _dequantise(stored, stored.data, self._path)[order][index]
+        return _dequantise(stored, stored.data[order][index[:1]], self._path)[(slice(None), *index[1:])]
+
+    def packed(self, name: str, index: tuple[slice, ...] = ()) -> None:
+        """No tensor is read in MXFP4."""
+
+    def _row_order(self, name: str) -> np.ndarray | slice:
+        """Which of the stored rows are Hugging Face's rows 0, 1, ..."""
+        heads = {".q_proj.": self.architecture.heads, ".k_proj.": self.architecture.kv_heads}
+        permuted = [linear for linear in heads if linear in name and self.architecture.family == "llama"]
+        return _halves(np.arange(self.shape(name)[0]), heads[permuted[0]]) if permuted else slice(None)
 
     def _head_is_embedding(self) -> bool:
         """Whether the head is the embedding once more: all of it, or in another quantisation about it on many rows."""
@@ -232,4 +238,4 @@ def _dequantise(tensor: StoredTensor, data: np.ndarray, path: Path) -> np.ndarra
 
 def _halves(rows: np.ndarray, heads: int) -> np.ndarray:
     """Rows of each head from pairs (0, H/2, 1, H/2 + 1, ...) back to halves (0, 1, ..., H - 1)."""
-    return rows.reshape(heads, -1, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+    return rows.reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)

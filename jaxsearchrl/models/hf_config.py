@@ -99,5 +99,10 @@ def _refuse_unsupported(config: Mapping[str, Any], where: str) -> None:
     activation = config.get("hidden_act", "silu")
     if activation != "silu":
         raise ConfigError(f"{where}: hidden_act {activation!r} is not supported; only 'silu' is")
-    if config.get("quantization_config"):
-        raise ConfigError(f"{where}: quantization_config is set; use the unquantised checkpoint or a .gguf file")
+    quantised = config.get("quantization_config")
+    mxfp4 = isinstance(quantised, Mapping) and quantised.get("quant_method") == "mxfp4"
+    if quantised and not (mxfp4 and config.get("model_type") == "gpt_oss"):
+        raise ConfigError(
+            f"{where}: quantization_config is set, and only gpt_oss's mxfp4 can be read; "
+            "use the unquantised checkpoint or a .gguf file"
+        )

@@ -26,8 +26,8 @@ def write_merged(
     """Fills the empty folder with W + scale (A B)ᵀ for each adapted linear and all else as it is in the checkpoint.
 
     base: where the checkpoint lies; the small files of a folder (settings, tokenizer, licence) are copied. Weights keep
-    their dtype; those of a .gguf file become float32. At most a shard (2 GiB) and a tensor are in memory. The config is
-    written last. advance: called for each tensor.
+    their dtype; those of a .gguf file become float32, those in MXFP4 bfloat16. At most a shard (2 GiB) and a tensor are
+    in memory. The config is written last. advance: called for each tensor.
     """
     shard: dict[str, np.ndarray] = {}
     weight_map: dict[str, str] = {}
@@ -53,10 +53,11 @@ def write_merged(
     (folder / INDEX).write_text(json.dumps(index, indent=2), encoding="utf-8")
     if base.is_dir():
         _copy_small_files(base, folder)
-        config = (base / CONFIG).read_text(encoding="utf-8")
+        config = json.loads((base / CONFIG).read_text(encoding="utf-8"))
+        config.pop("quantization_config", None)  # nothing is packed any more
     else:
-        config = json.dumps(architecture_to_hf(checkpoint.architecture), indent=2)
-    (folder / CONFIG).write_text(config, encoding="utf-8")
+        config = architecture_to_hf(checkpoint.architecture)
+    (folder / CONFIG).write_text(json.dumps(config, indent=2), encoding="utf-8")
 
 
 def _copy_small_files(base: Path, folder: Path) -> None:

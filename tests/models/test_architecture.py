@@ -84,6 +84,7 @@ def test_several_stop_ids_are_kept_in_order_without_repetition():
         ({"use_sliding_window": True}, "use_sliding_window"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        ({"quantization_config": {"quant_method": "mxfp4"}}, "quantization_config is set, and only gpt_oss's mxfp4"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ({"hidden_size": None}, "hidden_size is missing"),
         ({"hidden_size": "48"}, "hidden_size is '48'"),

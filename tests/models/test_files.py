@@ -5,15 +5,19 @@ import json
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from jaxsearchrl.errors import ConfigError, UserError
 from jaxsearchrl.models.architecture import tensor_shapes
-from jaxsearchrl.models.files import check_names, open_checkpoint
-from jaxsearchrl.models.fingerprint import COMPARED_ROWS, same_rows
+from jaxsearchrl.models.files import FolderCheckpoint, check_names, open_checkpoint
+from jaxsearchrl.models.fingerprint import COMPARED_ROWS, same_rows, sample_pieces
+from jaxsearchrl.models.mxfp4 import dequantise, quantise
 from jaxsearchrl.models.tiny import write_tiny_checkpoint
 
 QUERY = "model.layers.1.self_attn.q_proj.weight"
+EXPERTS = "model.layers.1.mlp.experts.gate_up_proj"
 
 
 @pytest.fixture
@@ -212,3 +216,92 @@ def test_a_missing_shard_and_an_index_that_lies(tmp_path):
     (tmp_path / "model-00002-of-00002.safetensors").unlink()
     with pytest.raises(UserError, match=r"model-00002-of-00002.safetensors: no such file"):
         open_checkpoint(tmp_path)
+
+
+# --------------------------------------------------------------------------------------------------------------- MXFP4
+
+
+@pytest.fixture
+def packed(folder):
+    """The folder with a tensor of 3 experts, 96 inputs, 10 outputs; it is no weight of its architecture."""
+    blocks, scales = quantise(np.random.default_rng(0).standard_normal((3, 10, 96)))
+    rewrite(folder, lambda t: t.update({f"{EXPERTS}_blocks": blocks, f"{EXPERTS}_scales": scales}))
+    return folder
+
+
+def test_blocks_and_scales_are_one_tensor(packed):
+    checkpoint = FolderCheckpoint(packed)
+    assert EXPERTS in checkpoint.names()
+    assert not [name for name in checkpoint.names() if name.endswith(("_blocks", "_scales"))]
+    assert checkpoint.shape(EXPERTS) == (3, 96, 10)
+    stored = load_file(packed / "model.safetensors")
+    blocks, scales = stored[f"{EXPERTS}_blocks"], stored[f"{EXPERTS}_scales"]
+    tensor = checkpoint.tensor(EXPERTS)
+    assert tensor.dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(tensor, dequantise(blocks, scales, ml_dtypes.bfloat16).swapaxes(1, 2))
+    for ours, theirs in zip(checkpoint.packed(EXPERTS), (blocks, scales), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    for ours, theirs in zip(checkpoint.packed(EXPERTS, (slice(1, 3), slice(4))), (blocks, scales), strict=True):
+        np.testing.assert_array_equal(ours, theirs[1:3, :4])
+    assert checkpoint.packed(QUERY) is None
+
+
+def spans(size):
+    return st.tuples(st.integers(0, size), st.integers(0, size)).map(lambda ends: slice(*sorted(ends)))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from([EXPERTS, QUERY]), st.data())
+def test_a_part_of_a_tensor_is_that_part_of_the_whole(packed, name, data):
+    checkpoint = FolderCheckpoint(packed)
+    shape = checkpoint.shape(name)
+    index = data.draw(st.tuples(*map(spans, shape)))[: data.draw(st.integers(0, len(shape)))]
+    np.testing.assert_array_equal(checkpoint.tensor(name, index), checkpoint.tensor(name)[index])
+
+
+def test_the_fingerprint_sees_packed_tensors(packed):
+    prints = [FolderCheckpoint(packed).fingerprint, FolderCheckpoint(packed).fingerprint]
+    for part in ("blocks", "scales"):
+        rewrite(packed, lambda t, part=part: t[f"{EXPERTS}_{part}"][2, 9].__iadd__(np.uint8(1)))
+        prints.append(FolderCheckpoint(packed).fingerprint)
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == 3
+
+
+def test_the_sampled_rows_of_a_tensor_go_through_all_its_axes():
+    one = lambda *place: tuple(slice(i, i + 1) for i in place)  # noqa: E731
+    assert sample_pieces((7,)) == [()]
+    assert sample_pieces((3, 5)) == [one(0), one(1), one(2)]
+    assert sample_pieces((10, 7, 5)) == [one(0, 0), one(3, 2), one(6, 4), one(9, 6)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.pop(f"{EXPERTS}_scales"), f"tensor {EXPERTS}_scales is missing"),
+        (lambda t: t.pop(f"{EXPERTS}_blocks"), f"tensor {EXPERTS}_blocks is missing"),
+        (
+            lambda t: t.update({f"{EXPERTS}_scales": np.ones((3, 10, 3), np.float32)}),
+            f"tensor {EXPERTS}_scales is missing or not of bytes",
+        ),
+        (
+            lambda t: t.update({f"{EXPERTS}_scales": np.ones((3, 10, 2), np.uint8)}),
+            rf"tensor {EXPERTS} .* blocks \[3, 10, 3, 16\] and scales \[3, 10, 2\] are not",
+        ),
+        (
+            lambda t: t.update({f"{EXPERTS}_blocks": np.ones((3, 10, 3, 8), np.uint8)}),
+            rf"tensor {EXPERTS} .* blocks \[3, 10, 3, 8\]",
+        ),
+        (lambda t: t.update({EXPERTS: np.ones((3, 96, 10), np.float32)}), f"tensor {EXPERTS} is stored both"),
+        (lambda t: t.update({"model.mask": np.ones(3, np.uint8)}), r"tensor model.mask is stored as U8"),
+    ],
+)
+def test_packed_tensors_that_do_not_fit_are_named(packed, change, message):
+    rewrite(packed, change)
+    with pytest.raises(UserError, match=message):
+        FolderCheckpoint(packed)
+
+
+def test_packed_tensors_of_no_weight_are_refused(packed):
+    with pytest.raises(UserError, match=f"unexpected tensor {EXPERTS}"):
+        open_checkpoint(packed)

@@ -101,6 +101,20 @@ def test_reads_back_in_hugging_face_names_and_order(tmp_path, arch):
         assert checkpoint.shape(name) == tensor.shape
 
 
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_a_part_of_a_tensor_is_that_part_of_the_whole(tmp_path, family):
+    arch = architecture(family, qkv_bias=True)
+    tensors = draw(arch)
+    matrices = {name: gguf.GGMLQuantizationType.Q8_0 for name, tensor in tensors.items() if tensor.ndim == 2}
+    checkpoint = open_checkpoint(write(tmp_path / "m.gguf", arch, tensors, kinds=matrices))
+    rows, columns = slice(3, 21), slice(30, 50)  # within heads and within blocks
+    for name in tensors:
+        whole = checkpoint.tensor(name)
+        for index in ((rows,), (slice(None), columns), (rows, columns))[: 1 if whole.ndim == 1 else 3]:
+            np.testing.assert_array_equal(checkpoint.tensor(name, index), whole[index], err_msg=name)
+    assert checkpoint.packed(EMBEDDING) is None
+
+
 def test_the_rows_of_a_llama_file_were_really_permuted(tmp_path):
     arch = architecture()
     tensors = draw(arch)

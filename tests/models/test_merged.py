@@ -10,9 +10,11 @@ from safetensors.numpy import load_file, save_file
 
 from jaxsearchrl.config import LoraConfig
 from jaxsearchrl.models import merged
-from jaxsearchrl.models.decoder import build_model, load_base
-from jaxsearchrl.models.files import open_checkpoint
+from jaxsearchrl.models.decoder import build_model
+from jaxsearchrl.models.files import FolderCheckpoint, open_checkpoint
+from jaxsearchrl.models.loading import load_base
 from jaxsearchrl.models.merged import write_merged
+from jaxsearchrl.models.mxfp4 import dequantise, quantise
 from jaxsearchrl.models.peft_adapter import adapter_of
 from jaxsearchrl.models.tiny import write_tiny_checkpoint
 
@@ -67,3 +69,21 @@ def test_dtypes_and_small_files_stay(tmp_path):
     changed = {name for name, value in tensors.items() if not np.array_equal(value, after[name])}
     assert {value.dtype for value in after.values()} == {np.dtype(ml_dtypes.bfloat16)}
     assert changed == {name for name in tensors if "q_proj.weight" in name}
+
+
+def test_what_was_packed_is_written_as_floats_and_the_config_says_so(tmp_path):
+    base = tmp_path / "base"
+    write_tiny_checkpoint(base, "llama", vocab_size=61)
+    blocks, scales = quantise(np.random.default_rng(0).standard_normal((2, 3, 64)))
+    name = "model.layers.0.mlp.experts.down_proj"
+    tensors = load_file(base / "model.safetensors")
+    save_file(tensors | {f"{name}_blocks": blocks, f"{name}_scales": scales}, base / "model.safetensors")
+    checkpoint = FolderCheckpoint(base)
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "mxfp4"}}))
+    (tmp_path / "merged").mkdir()
+    write_merged(tmp_path / "merged", base, checkpoint, {}, 1.0)
+    after = load_file(tmp_path / "merged/model-00001.safetensors")
+    assert after.keys() == tensors.keys() | {name}
+    np.testing.assert_array_equal(after[name], dequantise(blocks, scales, ml_dtypes.bfloat16).swapaxes(1, 2))
+    assert json.loads((tmp_path / "merged/config.json").read_text()) == config

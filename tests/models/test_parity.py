@@ -13,8 +13,9 @@ import pytest
 
 from jaxsearchrl.config import LoraConfig
 from jaxsearchrl.models.architecture import DeltaNet, Experts, Rope
-from jaxsearchrl.models.decoder import build_model, forward, head_of, load_base
+from jaxsearchrl.models.decoder import build_model, forward, head_of
 from jaxsearchrl.models.files import open_checkpoint
+from jaxsearchrl.models.loading import load_base
 from jaxsearchrl.models.peft_adapter import adapter_of, lora_of, read_adapter, write_adapter
 from jaxsearchrl.models.state import Packed
 from jaxsearchrl.models.tiny import write_tiny_checkpoint

@@ -12,8 +12,9 @@ from jaxsearchrl.chat.tokenizer import load_tokenizer
 from jaxsearchrl.config import LoraConfig
 from jaxsearchrl.data.assets import fetch_smollm2
 from jaxsearchrl.gguf_header import read_header
-from jaxsearchrl.models.decoder import build_model, forward, head_of, load_base
+from jaxsearchrl.models.decoder import build_model, forward, head_of
 from jaxsearchrl.models.files import open_checkpoint
+from jaxsearchrl.models.loading import load_base
 from jaxsearchrl.models.state import Packed
 
 TEXT = """The moon is the only natural satellite of the Earth. It is about one quarter of the diameter of the Earth, and

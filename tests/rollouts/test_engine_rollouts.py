@@ -10,8 +10,9 @@ import pytest
 
 from jaxsearchrl.config import CuratedConfig, LoraConfig, SamplingConfig
 from jaxsearchrl.messages import AssistantTurn, ToolCall
-from jaxsearchrl.models.decoder import build_model, init_lora, load_base
+from jaxsearchrl.models.decoder import build_model, init_lora
 from jaxsearchrl.models.files import open_checkpoint
+from jaxsearchrl.models.loading import load_base
 from jaxsearchrl.models.tiny import write_tiny_checkpoint
 from jaxsearchrl.rollouts.collect import collect
 from jaxsearchrl.sampling.engine import Engine

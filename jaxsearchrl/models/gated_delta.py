@@ -51,10 +51,11 @@ def gated_delta(
     passed = jnp.cumsum(g, axis=-1)  # decay since the chunk's start
     apart = passed[..., None] - passed[..., None, :]
     decay = jnp.exp(jnp.where(same & jnp.tril(jnp.ones((C, C), bool)), apart, -jnp.inf))  # from column to row
-    first = jnp.pad(segments[..., 1:] != segments[..., :-1], [(0, 0), (0, 0), (1, 0)], constant_values=True)[:, :, None]
-    last = jnp.roll(first, -1, axis=-1)
-    before = lax.cummin(jnp.where(first, passed - g, 0.0), axis=3)
-    after = lax.cummax(jnp.where(last, passed, -jnp.inf), axis=3, reverse=True)
+    index = jnp.arange(C)
+    firsts = jnp.where(same, index, C).min(-1)  # of each position's segment in its chunk
+    lasts = jnp.where(same, index, -1).max(-1)
+    before = jnp.take_along_axis(passed - g, jnp.broadcast_to(firsts, passed.shape), axis=-1)
+    after = jnp.take_along_axis(passed, jnp.broadcast_to(lasts, passed.shape), axis=-1)
     since_start, until_end = jnp.exp(passed - before)[..., None], jnp.exp(after - passed)[..., None]
 
     # What the tokens write into an empty memory, and what they take off one that is not: rows of (I + A)^-1.

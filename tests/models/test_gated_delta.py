@@ -11,10 +11,8 @@ from jaxsearchrl.models.gated_delta import CHUNK, gated_delta
 # Lengths of the segments of two rows; the number of the first segment (1 is shared); the rest is padding.
 LAYOUTS = [
     (40, [([7, 9, 20], 1), ([3, 2, 1, 20], 2)]),
-    (150, [([70, 6, 30, 40], 1), ([100, 40], 2)]),
-    (2 * CHUNK, [([CHUNK, 1, CHUNK - 1], 1), ([2 * CHUNK], 1)]),
-    (200, [([1, 150, 1, 2], 1), ([30, 20, 140, 5], 2)]),
-    (130, [([129], 1), ([64, 64], 2)]),
+    (2 * CHUNK, [([CHUNK, 1, CHUNK - 1], 1), ([2 * CHUNK], 1), ([70, 6, 30], 1), ([64, 64], 2)]),
+    (200, [([1, 150, 1, 2], 1), ([30, 20, 140, 5], 2), ([129], 1)]),
 ]
 
 

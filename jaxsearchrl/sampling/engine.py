@@ -128,7 +128,9 @@ class Engine:
 
     def _empty(self, arch: Architecture) -> programs.Cache:
         def layers() -> tuple[LayerCache, ...]:
-            return empty_cache(arch, self.config.slots, self._capacity, jnp.dtype(jnp.float32))
+            config, dtype = self.config, jnp.dtype(jnp.float32)
+            sizes = {"block": config.read_block, "chunk": config.chunk_tokens}
+            return empty_cache(arch, config.slots, self._capacity, dtype, **sizes)
 
         bound = [i for i in range(arch.layers) if arch.kind(i) != "full_attention"]
         kept = [{i: cache for i, cache in enumerate(layers()) if i in bound} for _ in range(2)]

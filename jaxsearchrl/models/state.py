@@ -31,7 +31,7 @@ class Packed:
     def attend(self, layer: int, q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, "Packed"]:
         """q [B, T, N, H], k and v [B, T, K, H] -> [B, T, N, H]."""
         del layer
-        return packed_attention(q, k, v, self.segments), self
+        return packed_attention(q, k, v, self.segments, self.positions), self
 
 
 @jax.tree_util.register_dataclass

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxsearchrl.models.packed_attention import MASKED, packed_attention
+from jaxsearchrl.models.attention import attention
+from jaxsearchrl.models.packed_attention import MASKED
 from jaxsearchrl.models.products import rows_dot
 
 
@@ -31,7 +32,7 @@ class Packed:
     def attend(self, layer: int, q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, "Packed"]:
         """q [B, T, N, H], k and v [B, T, K, H] -> [B, T, N, H]."""
         del layer
-        return packed_attention(q, k, v, self.segments, self.positions), self
+        return attention(q, k, v, self.segments, self.positions), self
 
 
 @jax.tree_util.register_dataclass

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxsearchrl.models.architecture import Architecture
+from jaxsearchrl.models.attention import attention
 from jaxsearchrl.models.gated_delta import gated_delta
-from jaxsearchrl.models.packed_attention import MASKED, packed_attention
+from jaxsearchrl.models.packed_attention import MASKED
 from jaxsearchrl.models.products import rows_dot
 
 
@@ -42,7 +43,7 @@ class Packed:
     ) -> tuple[jax.Array, "Packed"]:
         """q [B, T, N, H], k and v [B, T, K, H], sinks [N] -> [B, T, N, H]; for window and sinks see `Architecture`."""
         del layer
-        return packed_attention(q, k, v, self.segments, self.positions, window=window, sinks=sinks), self
+        return attention(q, k, v, self.segments, self.positions, window=window, sinks=sinks), self
 
     def convolve(self, layer: int, x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, "Packed"]:
         """x [B, T, D], kernel [D, n]: each token's and the n - 1 inputs before it -> [B, T, D]."""

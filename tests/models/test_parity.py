@@ -4,6 +4,7 @@ The committed golden folders hold the same checkpoints with transformers' logits
 where torch is not installed. `python tests/models/test_parity.py` writes them anew.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from jaxsearchrl.config import LoraConfig
-from jaxsearchrl.models.architecture import DeltaNet, Experts, Rope
+from jaxsearchrl.models.architecture import Clamp, DeltaNet, Experts, Rope
 from jaxsearchrl.models.decoder import build_model, forward, head_of
 from jaxsearchrl.models.files import open_checkpoint
 from jaxsearchrl.models.loading import load_base
@@ -59,6 +60,20 @@ CASES = {
         },
     ),
     "qwen3_5_moe": ("qwen3_5_moe_text", {"tied": False, "layers": 3}),
+    "gpt_oss": ("gpt_oss", {"mlp_dim": 32, "rope": replace(YARN, truncate=False), "layers": 3}),
+    "gpt_oss_wide": (
+        "gpt_oss",
+        {
+            "tied": True,
+            "heads": 4,
+            "kv_heads": 2,
+            "layers": 3,
+            "layer_kinds": ("full_attention", "sliding_attention", "sliding_attention"),
+            "window": 40,
+            "mlp_dim": 20,
+            "experts": Experts(7, 3, 20, True, fused=True, clamp=Clamp(0.5, 1.1)),
+        },
+    ),
 }
 TOKENS = np.random.default_rng(7).integers(0, SIZES["vocab_size"], (2, 40))
 

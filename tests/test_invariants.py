@@ -13,6 +13,7 @@ from jaxsearchrl.experiment import load_experiment
 from jaxsearchrl.learning.learner import Learner, make_update, policy_loss
 from jaxsearchrl.learning.optimizer import make_optimizer
 from jaxsearchrl.learning.packing import pack, row_from
+from jaxsearchrl.models.architecture import Rope
 from jaxsearchrl.models.decoder import build_model, init_lora
 from jaxsearchrl.models.tiny import tiny_architecture
 from jaxsearchrl.sampling.contract import SampleRequest
@@ -34,10 +35,11 @@ def lora_of(model, seed=0, scale=0.1):
     return {n: v + jnp.asarray(rng.normal(size=v.shape) * scale, v.dtype) for n, v in init_lora(model, seed).items()}
 
 
-@pytest.fixture(scope="module", params=["qwen2", "qwen3_moe"])
+@pytest.fixture(scope="module", params=["qwen2", "qwen3_moe", "qwen3_5_text", "gpt_oss"])
 def model(request):
     sizes = {"vocab_size": 61, "d_model": 24, "heads": 6, "kv_heads": 2, "head_dim": 6, "mlp_dim": 32}
-    return build_model(tiny_architecture(request.param, **sizes), LoraConfig(rank=3))
+    own = {"rope": Rope(share=0.5)} if request.param == "qwen3_5_text" else {}
+    return build_model(tiny_architecture(request.param, **sizes, **own), LoraConfig(rank=3))
 
 
 @pytest.fixture(scope="module")

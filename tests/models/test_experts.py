@@ -19,12 +19,13 @@ from jaxsearchrl.models.tiny import tiny_architecture
 
 EXPERTS = Experts(count=5, chosen=2, width=6, normalised=True)
 ARCH = tiny_architecture("qwen3_moe", vocab_size=31, d_model=8, experts=EXPERTS, dense_layers=())
+LORA = LoraConfig(2, 3.0, ("gate_proj", "up_proj", "down_proj"))
 
 
 @pytest.fixture(scope="module")
 def mlp():
     """Random weights; LoRA is not zero."""
-    mlp = SparseMlp("mlp", ARCH, EXPERTS, LoraConfig(rank=2, alpha=3.0), jnp.float32)
+    mlp = SparseMlp("mlp", ARCH, EXPERTS, LORA, jnp.float32)
     rng = np.random.default_rng(0)
     state = nnx.state(mlp, (nnx.Param, nnx.LoRAParam))
     nnx.update(mlp, jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape) * 0.5, x.dtype), state))

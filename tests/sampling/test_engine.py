@@ -18,14 +18,14 @@ from jaxsearchrl.sampling.engine import Engine
 CONFIG = SamplingConfig(slots=4, capacity=96, extend_chunks=2, chunk_tokens=8, decode_steps=5, read_block=16)
 VOCAB, STOP, SEED = 59, 7, 11  # two padding rows in the vocabulary
 SIZES = {"vocab_size": 61, "d_model": 24, "heads": 6, "kv_heads": 2, "head_dim": 4, "mlp_dim": 32}
-BOUND = {"rope": Rope(share=0.5)}
+OWN = {"qwen3_5_text": {"rope": Rope(share=0.5)}, "gpt_oss": {"window": 11, "layers": 3, "tied": True}}
 
 
 class World:
     """A model with random weights, its engine, and the same by whole forward passes."""
 
     def __init__(self, family):
-        arch = tiny_architecture(family, **SIZES, **(BOUND if family.startswith("qwen3_5") else {}))
+        arch = tiny_architecture(family, **SIZES, **OWN.get(family, {}))
         self.bound = is_bound(arch)
         self.model = build_model(arch, LoraConfig(rank=3))
         rng = np.random.default_rng(0)
@@ -62,7 +62,7 @@ class World:
         return ids, logprobs
 
 
-@pytest.fixture(scope="module", params=["llama", "qwen3_5_text"])
+@pytest.fixture(scope="module", params=["llama", "qwen3_5_text", "gpt_oss"])
 def world(request):
     return World(request.param)
 

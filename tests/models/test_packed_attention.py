@@ -1,5 +1,6 @@
 """Attention by pairs of blocks against attention written out, its gradient, and what it costs."""
 
+import functools
 import math
 
 import chex
@@ -14,9 +15,9 @@ from jaxsearchrl.models.packed_attention import packed_attention
 # Lengths of the segments of two rows; the number of the first segment (1 is shared); the rest is padding.
 LAYOUTS = [
     (700, [([250, 6, 300, 90], 1), ([40, 600], 2)]),
-    (300, [([100, 120, 80], 1), ([300], 2)]),
-    (512, [([256, 128, 128], 1), ([30, 20, 450], 2)]),
-    (400, [([10, 300, 5, 40], 1), ([390], 1)]),
+    (700, [([100, 120, 80], 1), ([300], 2)]),
+    (700, [([256, 128, 128], 1), ([30, 20, 450], 2)]),
+    (700, [([10, 300, 5, 40], 1), ([390], 1)]),
     (40, [([7, 9], 1), ([3, 2, 1, 20], 2)]),
     (258, [([1, 256, 1], 2), ([257], 2)]),
 ]
@@ -24,11 +25,10 @@ LAYOUTS = [
 
 # The same, with windows shorter than a segment and than the shared beginning, equal to one, and longer than all.
 WINDOWS = [
-    (300, [([100, 120, 80], 1), ([300], 2)], 1),
-    (300, [([100, 120, 80], 1), ([300], 2)], 100),
-    (600, [([250, 6, 300], 1), ([40, 520], 2)], 90),
-    (600, [([250, 6, 300], 1), ([40, 520], 2)], 280),
-    (520, [([10, 400, 5, 40], 1), ([390], 1)], 8),
+    (700, [([100, 120, 80], 1), ([300], 2)], 1),
+    (700, [([250, 6, 300], 1), ([40, 520], 2)], 90),
+    (700, [([90, 300, 5, 40], 1), ([390], 1)], 90),
+    (700, [([250, 6, 300], 1), ([40, 520], 2)], 280),
     (40, [([7, 9], 1), ([3, 2, 1, 20], 2)], 40),
 ]
 
@@ -68,15 +68,16 @@ def compare(T, rows, window=None, sinks=None, heads=(6, 2)):
     """Values and the gradients of q, k, v and the sinks."""
     places = layout(T, rows)
     arguments = (*inputs(T, len(rows), heads), sinks)
-    real = jnp.asarray(places[0] > 0)[..., None, None]  # nothing reads what stands on padding
+    results = [_pull(function, window, places, arguments) for function in (packed_attention, written_out)]
+    chex.assert_trees_all_close(*results, atol=5e-5)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _pull(function, window, places, arguments):
+    real = (places[0] > 0)[..., None, None]  # nothing reads what stands on padding
     direction = jax.random.normal(jax.random.key(1), arguments[0].shape) * real
-
-    def pull(function):
-        out, vjp = jax.vjp(lambda q, k, v, sinks: function(q, k, v, *places, window=window, sinks=sinks), *arguments)
-        return out * real, vjp(direction)
-
-    pull = jax.jit(pull, static_argnums=0)
-    chex.assert_trees_all_close(pull(packed_attention), pull(written_out), atol=5e-5)
+    out, vjp = jax.vjp(lambda q, k, v, sinks: function(q, k, v, *places, window=window, sinks=sinks), *arguments)
+    return out * real, vjp(direction)
 
 
 @pytest.mark.parametrize(("T", "rows"), LAYOUTS)
@@ -89,12 +90,12 @@ def test_a_window_alone(T, rows, window):
     compare(T, rows, window)
 
 
-@pytest.mark.parametrize(("T", "rows", "window"), [*WINDOWS[1:4], (*LAYOUTS[0], None)])
+@pytest.mark.parametrize(("T", "rows", "window"), [*WINDOWS[1:3], (*LAYOUTS[0], None)])
 def test_sinks_with_and_without_a_window(T, rows, window):
     compare(T, rows, window, jnp.linspace(-2, 3, 6))
 
 
-@pytest.mark.parametrize("heads", [(3, 1), (5, 5), (21, 7)])
+@pytest.mark.parametrize("heads", [(5, 5), (21, 7)])
 def test_sinks_belong_to_their_query_heads(heads):
     compare(300, [([100, 120, 80], 1), ([30, 50], 2)], 60, jnp.linspace(-4, 4, heads[0]), heads)
 
@@ -133,8 +134,7 @@ def test_a_window_hides_the_shared_beginning_from_all_that_is_further_on():
         assert grad[:, 150:].any()
 
 
-@pytest.mark.parametrize("window", [None, 3])
-@pytest.mark.parametrize("sinks", [None, jnp.asarray([-1e4, 0.0, 1e4, -jnp.inf, 50.0, 1.0])])
+@pytest.mark.parametrize(("window", "sinks"), [(None, None), (3, jnp.asarray([-1e4, 0, 1e4, -jnp.inf, 50, 1]))])
 def test_padding_is_finite_in_values_and_gradients(window, sinks):
     places = layout(600, [([20, 30], 1), ([1], 2)])
     run = lambda q, k, v: packed_attention(q, k, v, *places, window=window, sinks=sinks)  # noqa: E731

@@ -37,7 +37,7 @@ def lora_of(model, seed=0, scale=0.1):
 
 @pytest.fixture(scope="module", params=["qwen2", "qwen3_moe", "qwen3_5_text", "gpt_oss"])
 def model(request):
-    sizes = {"vocab_size": 61, "d_model": 24, "heads": 6, "kv_heads": 2, "head_dim": 6, "mlp_dim": 32}
+    sizes = {"vocab_size": 61, "d_model": 24, "heads": 6, "kv_heads": 2, "head_dim": 8, "mlp_dim": 32}
     own = {"rope": Rope(share=0.5)} if request.param == "qwen3_5_text" else {}
     return build_model(tiny_architecture(request.param, **sizes, **own), LoraConfig(rank=3))
 
@@ -90,7 +90,7 @@ def play(engine, prompts, group, turns, temperature):
 PROMPTS = [[int(i) for i in np.random.default_rng(n).integers(8, VOCAB, n)] for n in (1, CHUNK - 1, CHUNK, 19)]
 
 
-@pytest.mark.parametrize("temperature", [0.6, 1.0, 1.3])
+@pytest.mark.parametrize("temperature", [0.6, 1.3])
 def test_the_learner_scores_what_was_sampled_as_the_sampler_did(model, base, engine, temperature):
     lora = lora_of(model, seed=5)
     engine.renew(lora, seed=2)

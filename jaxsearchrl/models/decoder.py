@@ -45,6 +45,8 @@ class State(Protocol):
         self, layer: int, q: jax.Array, k: jax.Array, v: jax.Array, g: jax.Array, beta: jax.Array
     ) -> tuple[jax.Array, "State"]: ...
 
+    def routed(self, layer: int, ids: jax.Array) -> "State": ...
+
 
 @dataclass(frozen=True)
 class WeightSpec:
@@ -140,7 +142,11 @@ class Layer(nnx.Module):
         assert mixer is not None
         mixed, state = mixer(self.input_layernorm(x), state, layer)
         x = x + mixed
-        return x + self.mlp(self.post_attention_layernorm(x)), state
+        normed = self.post_attention_layernorm(x)
+        if isinstance(self.mlp, Mlp):
+            return x + self.mlp(normed), state
+        out, ids = self.mlp(normed)
+        return x + out, state.routed(layer, ids)
 
 
 class Decoder(nnx.Module):

@@ -107,7 +107,8 @@ class SparseMlp(nnx.Module):
         else:
             self.shared_expert = self.shared_expert_gate = None
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """x [B, T, D] -> [B, T, D], and the numbers of the experts that were chosen, [B, T, chosen]."""
         flat = x.reshape(-1, x.shape[-1])
         logits = rows_dot(flat, self.gate[...])
         if self.gate_bias is not None:
@@ -116,7 +117,7 @@ class SparseMlp(nnx.Module):
         y = jax.lax.platform_dependent(flat, ids, shares, cpu=self.dense, default=self.ragged)
         if self.shared_expert is not None and self.shared_expert_gate is not None:
             y = y + jax.nn.sigmoid(self.shared_expert_gate(flat)) * self.shared_expert(flat)
-        return y.reshape(x.shape)
+        return y.reshape(x.shape), ids.reshape(*x.shape[:-1], -1)
 
     def ragged(self, x: jax.Array, ids: jax.Array, shares: jax.Array) -> jax.Array:
         """x [M, D], ids and shares [M, chosen] -> [M, D]."""

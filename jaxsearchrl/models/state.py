@@ -1,9 +1,9 @@
 """What a forward pass builds on: the rows themselves (`Packed`), or the slots of the sampler's cache (`Slots`).
 
 The decoder has one body; training, prefill, extension and decode differ only in the state that they pass. A state
-offers `attend` to layers with attention, `convolve` and `recur` to those with a recurrent state. Masks come from
-absolute positions throughout: a causal flag alone is aligned to the top left, which is wrong when a cached prefix is
-extended.
+offers `attend` to layers with attention, `convolve` and `recur` to those with a recurrent state, and `routed` to those
+with experts. Masks come from absolute positions throughout: a causal flag alone is aligned to the top left, which is
+wrong when a cached prefix is extended.
 """
 
 import math
@@ -18,6 +18,7 @@ from jaxsearchrl.models.attention import attention
 from jaxsearchrl.models.gated_delta import gated_delta
 from jaxsearchrl.models.packed_attention import MASKED
 from jaxsearchrl.models.products import rows_dot
+from jaxsearchrl.models.routes import routed_on
 
 
 @jax.tree_util.register_dataclass
@@ -26,11 +27,13 @@ class Packed:
     """Rows of several trajectories, no cache. positions [B, T]; segments [B, T], 0 for padding.
 
     A segment is contiguous in its row and its positions rise, so that index order is position order. Segment 1, if a
-    row has one, comes first, and later segments go on from it: it is the beginning that they share.
+    row has one, comes first, and later segments go on from it: it is the beginning that they share. routes [B, T]:
+    uint32, over the layers so far (see `routes.py`), or None where nobody asks.
     """
 
     positions: jax.Array
     segments: jax.Array
+    routes: jax.Array | None = None
 
     def attend(
         self,
@@ -67,6 +70,11 @@ class Packed:
         del layer
         memory = jnp.zeros((q.shape[0], q.shape[2], q.shape[3], v.shape[3]), jnp.float32)
         return gated_delta(q, k, v, g, beta, self.segments, memory, packed=True)[0], self
+
+    def routed(self, layer: int, ids: jax.Array) -> "Packed":
+        """Takes in which experts the tokens were given, ids [B, T, chosen]."""
+        del layer
+        return self if self.routes is None else replace(self, routes=routed_on(self.routes, ids))
 
 
 @jax.tree_util.register_dataclass
@@ -106,6 +114,8 @@ class Slots:
     padding, at the end of a row, has position `capacity` and is dropped on write. blocks: how many blocks of `block`
     keys are read (traced), enough to cover every position in use; further blocks change no bit of the result. Rows may
     be successive pieces of one slot (a layer's keys are all written before any is read), unless the model `is_bound`.
+    routes: as in `Packed`. load [layers, E] int32: tokens that each expert was given so far, padding left out. Both are
+    None where nobody asks.
     """
 
     layers: tuple[LayerCache, ...]
@@ -115,6 +125,8 @@ class Slots:
     capacity: int = field(metadata={"static": True})
     block: int = field(metadata={"static": True})
     all_slots: bool = field(metadata={"static": True})  # rows are 0 … S-1 in order: nothing is gathered
+    routes: jax.Array | None = None
+    load: jax.Array | None = None
 
     @property
     def real(self) -> jax.Array:
@@ -159,6 +171,15 @@ class Slots:
         segments = self.real.astype(jnp.int32)
         out, memory = gated_delta(q, k, v, g, beta, segments, self._so_far(cache.memory), packed=False)
         return out, self._with(layer, replace(cache, memory=self._kept(cache.memory, memory)))
+
+    def routed(self, layer: int, ids: jax.Array) -> "Slots":
+        """As `Packed.routed`."""
+        routes, load = self.routes, self.load
+        if routes is not None:
+            routes = routed_on(routes, ids)
+        if load is not None:
+            load = load.at[layer, jnp.where(self.real[..., None], ids, load.shape[1])].add(1, mode="drop")
+        return replace(self, routes=routes, load=load)
 
     def _read(
         self, q: jax.Array, keys: jax.Array, values: jax.Array, window: int | None, sinks: jax.Array | None

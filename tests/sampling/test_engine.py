@@ -9,6 +9,7 @@ import pytest
 from jaxsearchrl.config import LoraConfig, SamplingConfig
 from jaxsearchrl.models.architecture import Rope
 from jaxsearchrl.models.decoder import build_model, forward, head_of, init_lora
+from jaxsearchrl.models.routes import routed_on
 from jaxsearchrl.models.state import Packed, is_bound
 from jaxsearchrl.models.tiny import tiny_architecture
 from jaxsearchrl.sampling.choose import choose
@@ -24,8 +25,8 @@ OWN = {"qwen3_5_text": {"rope": Rope(share=0.5)}, "gpt_oss": {"window": 11, "lay
 class World:
     """A model with random weights, its engine, and the same by whole forward passes."""
 
-    def __init__(self, family):
-        arch = tiny_architecture(family, **SIZES, **OWN.get(family, {}))
+    def __init__(self, family, **more):
+        arch = tiny_architecture(family, **SIZES, **OWN.get(family, {}), **more)
         self.bound = is_bound(arch)
         self.model = build_model(arch, LoraConfig(rank=3))
         rng = np.random.default_rng(0)
@@ -283,3 +284,88 @@ def test_a_slot_used_before_begins_from_nothing(world, engine):
         engine.release(uid)
     for uid, prompt in ((5, [11]), (6, [12, 13]), (7, PROMPT[::-1])):
         assert list(run(engine, request(uid, prompt))[uid].ids) == world.reference(uid, prompt, 12, 1.0)[0]
+
+
+# -------------------------------------------------------------------------------------------------------------- experts
+
+
+def test_without_experts_nobody_speaks_of_them(engine):
+    result = run(engine, request(0, PROMPT))[0]
+    assert (result.routes, engine.load) == ((), None)
+
+
+class Noting(Packed):
+    """Keeps what each layer's router chose."""
+
+    noted: dict
+
+    def routed(self, layer, ids):
+        self.noted[layer] = ids[0]
+        return self
+
+
+@pytest.fixture(scope="module")
+def sparse():
+    """Three layers, the first without experts; `chosen` gives the other two's choices in a whole forward pass."""
+    world = World("qwen3_moe", layers=3)
+
+    @jax.jit
+    def chosen(tokens):
+        state = Noting(jnp.arange(96)[None], jnp.ones((1, 96), jnp.int32))
+        object.__setattr__(state, "noted", {})
+        _, state = forward(world.model, world.base, world.lora, tokens[None], state)
+        return [state.noted[layer] for layer in sorted(state.noted)]
+
+    def of(tokens, start, stop):
+        """The choices at the positions that predicted tokens[start:stop]: [layers, tokens, chosen]."""
+        padded = np.zeros(96, np.int32)
+        padded[: len(tokens)] = tokens
+        return np.stack(chosen(jnp.asarray(padded)))[:, start - 1 : stop - 1]
+
+    world.chosen = of
+    return world
+
+
+@pytest.fixture(scope="module")
+def sparse_engine(sparse):
+    return sparse.make_engine(stops=())
+
+
+def routes_of(chosen):
+    """[layers, tokens, chosen] -> a route for each token."""
+    routes = jnp.zeros(chosen.shape[1], jnp.uint32)
+    for ids in chosen:
+        routes = routed_on(routes, jnp.asarray(ids))
+    return tuple(int(route) for route in routes)
+
+
+def test_routes_and_load_are_those_of_whole_forward_passes(sparse, sparse_engine):
+    """Over two turns of several trajectories that end at different times; padding and frozen rows count nothing."""
+    engine = sparse_engine
+    sparse.renew(engine)
+    tokens, chosen = {uid: PROMPT[: 7 + 4 * uid] for uid in range(3)}, []
+    for turn in range(2):
+        results = run(engine, *(request(uid, list(t), limit=4 + 3 * uid) for uid, t in tokens.items()))
+        for uid, result in results.items():
+            start = len(tokens[uid])
+            tokens[uid] = [*tokens[uid], *result.ids, 9 + turn, 10]
+            chosen.append(sparse.chosen(tokens[uid], start, start + len(result.ids)))
+            assert result.routes == routes_of(chosen[-1])
+    counts = [np.bincount(layer.ravel(), minlength=5) for layer in np.concatenate(chosen, axis=1)]
+    assert engine.load.tolist() == np.stack(counts).tolist()
+    assert engine.load.sum() == 2 * 2 * sum(2 * (4 + 3 * uid) for uid in range(3))
+    sparse.renew(engine)
+    assert engine.load.tolist() == [[0] * 5] * 2
+
+
+def test_a_late_stop_string_drops_routes_with_their_tokens(sparse, sparse_engine):
+    engine = sparse_engine
+    sparse.renew(engine)
+    result = run(engine, request(4, PROMPT, find_stop=lambda got: 8 if len(got) >= 8 else None))[4]
+    tokens = [*PROMPT, *result.ids]
+    assert len(result.ids) == 8
+    assert result.routes == routes_of(sparse.chosen(tokens, len(PROMPT), len(tokens)))
+    following = [*tokens, 9, 9, 12]
+    after = run(engine, SampleRequest(4, following, 5, 1.0))[4]
+    tokens = [*following, *after.ids]
+    assert after.routes == routes_of(sparse.chosen(tokens, len(following), len(tokens)))

@@ -109,8 +109,7 @@ def write_adapter(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     places = _places(arch, config)
-    homes = {name: place for place in places for name in place.linears}
-    if strange := sorted(adapter.keys() - homes.keys()):
+    if strange := sorted(adapter.keys() - {linear for place in places for linear in place.linears}):
         raise UserError(f"{folder}: {strange[0]} is not among the linears that the configuration adapts")
     tensors = {}
     for place in places:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsearchrl.config import LoraConfig
-from jaxsearchrl.models.architecture import Architecture, Rope
+from jaxsearchrl.models.architecture import Architecture, DeltaNet, Rope
 from jaxsearchrl.models.decoder import Model, Weights, build_model, init_lora
 from jaxsearchrl.models.tiny import tiny_architecture
 
@@ -46,6 +46,28 @@ SHAPES = {
         mlp_bias=False,
         max_positions=32768,
         rope=Rope(theta=1000000.0),
+    ),
+    "4b": Architecture(  # the text part of Qwen/Qwen3.5-4B; theta is assumed, and no size follows from it
+        family="qwen3_5_text",
+        vocab_size=248320,
+        d_model=2560,
+        layers=32,
+        heads=16,
+        kv_heads=4,
+        head_dim=256,
+        mlp_dim=9216,
+        norm_eps=1e-6,
+        tied=True,
+        qkv_bias=False,
+        o_bias=False,
+        mlp_bias=False,
+        max_positions=262144,
+        rope=Rope(theta=10000000.0, share=0.25),
+        qk_norm=True,
+        layer_kinds=tuple("full_attention" if i % 4 == 3 else "linear_attention" for i in range(32)),
+        delta=DeltaNet(key_heads=16, value_heads=32, key_dim=128, value_dim=128, kernel=4),
+        output_gate=True,
+        centred_norms=True,
     ),
 }
 

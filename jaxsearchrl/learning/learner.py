@@ -147,6 +147,24 @@ class Learner:
         total = reduce(LossStats.merged, jax.device_get(stats))
         return {f"layers.{i}.{name}": value for i in layers for name, value in grads[i].items()}, total
 
+    def lower_programs(self, lora: Weights, batch: PackedBatch) -> dict[str, jax.stages.Lowered]:
+        """The programs of `gradient` by name, ready to be compiled; those of layers once for each kind.
+
+        The learner's base, lora and batch may be abstract, and sharded; hidden states are sharded as the tokens are.
+        """
+        of_tokens, width = batch.tokens.sharding, self._top["norm.weight"].shape[0]
+        x = jax.ShapeDtypeStruct((*batch.tokens.shape, width), jnp.float32, sharding=of_tokens)
+        state = Packed(batch.positions, batch.segments)
+        lowered = {
+            "embed": self._embed.lower(self._top, batch.tokens),
+            "head": self._head.lower(self._top, x, batch, jax.ShapeDtypeStruct((), jnp.float32)),
+        }
+        for kind in sorted(set(self._kinds)):
+            layer, adapter = self._base[kind], layer_weights(lora, kind)
+            lowered[f"forward {kind}"] = self._forward.lower(kind, layer, adapter, x, state)
+            lowered[f"backward {kind}"] = self._backward.lower(kind, layer, adapter, x, state, x, adapter)
+        return lowered
+
     def logprobs(self, lora: Weights, batch: PackedBatch) -> jax.Array:
         """Log-probs [A] of a batch's actions, 0 on padding."""
         state, x = self._state(batch), self._embed(self._top, batch.tokens)

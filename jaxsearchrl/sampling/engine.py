@@ -28,6 +28,55 @@ from jaxsearchrl.sampling.contract import SampleRequest, SampleResult
 MAX_STOP_IDS = 8
 
 
+def cache_length(config: SamplingConfig) -> int:
+    """The capacity in whole blocks."""
+    return -(-config.capacity // config.read_block) * config.read_block
+
+
+def empty_slots(arch: Architecture, config: SamplingConfig) -> programs.Cache:
+    """What all slots hold at first."""
+
+    def layers() -> tuple[LayerCache, ...]:
+        sizes = {"block": config.read_block, "chunk": config.chunk_tokens}
+        return empty_cache(arch, config.slots, cache_length(config), jnp.dtype(jnp.float32), **sizes)
+
+    bound = [i for i in range(arch.layers) if arch.kind(i) != "full_attention"]
+    kept = [{i: cache for i, cache in enumerate(layers()) if i in bound} for _ in range(2)]
+    return programs.Cache(layers(), *kept)
+
+
+def lower_programs(
+    model: Model, config: SamplingConfig, vocab_size: int, base: Weights, lora: Weights, cache: programs.Cache
+) -> dict[str, jax.stages.Lowered]:
+    """The programs by name, ready to be compiled for abstract weights and an abstract cache, which may be sharded.
+
+    Those of bound layers ("remember", "rewind") are there if the model has any.
+    """
+    S, C, T = config.slots, config.extend_chunks, config.chunk_tokens
+    sizes = (cache_length(config), config.read_block)
+    i32 = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.int32)  # noqa: E731
+    rows = programs.Rows(i32(S), i32(S), i32(S), i32(S), jax.ShapeDtypeStruct((S,), jnp.float32))
+    flags, seed = jax.ShapeDtypeStruct((S,), jnp.bool_), jax.eval_shape(jax.random.key, 0)
+
+    def extend(base, lora, cache, tokens, rows, positions, blocks):
+        return programs.extend(model, *sizes, base, lora, cache, tokens, rows, positions, blocks)
+
+    def decode(base, lora, cache, rows, stop_ids, seed, steps, blocks):
+        more = (vocab_size, config.decode_steps)
+        return programs.decode(model, *sizes, *more, base, lora, cache, rows, stop_ids, seed, steps, blocks)
+
+    weights, chunks = (base, lora, cache), (i32(C, T), i32(C), i32(C, T), i32())
+    lowered = {
+        "extend": jax.jit(extend, donate_argnums=2).lower(*weights, *chunks),
+        "fork": jax.jit(programs.fork, donate_argnums=0).lower(cache, i32(S), i32(S), flags, i32()),
+        "decode": jax.jit(decode, donate_argnums=2).lower(*weights, rows, i32(MAX_STOP_IDS), seed, i32(), i32()),
+    }
+    if is_bound(model.arch):
+        for name, program in (("remember", programs.remember), ("rewind", programs.rewind)):
+            lowered[name] = jax.jit(program, donate_argnums=0).lower(cache, i32(S), i32())
+    return lowered
+
+
 @dataclass
 class Counters:
     """What the sampler did, in tokens and dispatches."""
@@ -76,14 +125,14 @@ class Engine:
             raise ValueError(f"{len(stop_ids)} stop ids; at most {MAX_STOP_IDS}")
         arch = model.arch
         self.config, self.base, self.lora, self.counters = config, base, lora, Counters()
-        self._capacity = -(-config.capacity // config.read_block) * config.read_block
+        self._capacity = cache_length(config)
         self._stop_ids = np.array([*stop_ids, *[-1] * (MAX_STOP_IDS - len(stop_ids))], np.int32)
         self._seed = jax.random.key(seed)
         self._bound = is_bound(arch)
         self._sparse = [layer for layer in range(arch.layers) if arch.is_sparse(layer)]
         self._no_load = np.zeros((len(self._sparse), arch.experts.count), np.int64) if arch.experts else None
         self.load = self._no_load
-        self._cache = self._empty(arch)
+        self._cache = empty_slots(arch, config)
         self._slots = [_Slot() for _ in range(config.slots)]
         self._rewinds: list[int] = []  # slots whose stop string was noticed late in this dispatch
         self._by_uid: dict[int, int] = {}
@@ -131,44 +180,15 @@ class Engine:
 
     # ---------------------------------------------------------------------------------------------------- the device
 
-    def _empty(self, arch: Architecture) -> programs.Cache:
-        def layers() -> tuple[LayerCache, ...]:
-            config, dtype = self.config, jnp.dtype(jnp.float32)
-            sizes = {"block": config.read_block, "chunk": config.chunk_tokens}
-            return empty_cache(arch, config.slots, self._capacity, dtype, **sizes)
-
-        bound = [i for i in range(arch.layers) if arch.kind(i) != "full_attention"]
-        kept = [{i: cache for i, cache in enumerate(layers()) if i in bound} for _ in range(2)]
-        return programs.Cache(layers(), *kept)
-
     def _compile(self, model: Model, vocab_size: int) -> None:
         """Compiles ahead of time: a call with another shape is an error, never a new compilation."""
-        config = self.config
-        S, C, T = config.slots, config.extend_chunks, config.chunk_tokens
-        i32 = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.int32)  # noqa: E731
-        rows = programs.Rows(i32(S), i32(S), i32(S), i32(S), jax.ShapeDtypeStruct((S,), jnp.float32))
         abstract = jax.tree.map(jax.typeof, (self.base, self.lora, self._cache))
-
-        def extend(base, lora, cache, tokens, rows, positions, blocks):
-            sizes = (self._capacity, config.read_block)
-            return programs.extend(model, *sizes, base, lora, cache, tokens, rows, positions, blocks)
-
-        def decode(base, lora, cache, rows, stop_ids, seed, steps, blocks):
-            sizes = (self._capacity, config.read_block, vocab_size, config.decode_steps)
-            return programs.decode(model, *sizes, base, lora, cache, rows, stop_ids, seed, steps, blocks)
-
-        chunks = (i32(C, T), i32(C), i32(C, T), i32())
-        scalars = (i32(MAX_STOP_IDS), jax.typeof(self._seed), i32(), i32())
-        self._extend_program = jax.jit(extend, donate_argnums=2).lower(*abstract, *chunks).compile()
-        self._decode_program = jax.jit(decode, donate_argnums=2).lower(*abstract, rows, *scalars).compile()
-        flags = jax.ShapeDtypeStruct((S,), jnp.bool_)
-        forks = jax.jit(programs.fork, donate_argnums=0).lower(abstract[2], i32(S), i32(S), flags, i32())
-        self._fork_program = forks.compile()
+        lowered = lower_programs(model, self.config, vocab_size, *abstract)
+        self._extend_program, self._fork_program, self._decode_program = (
+            lowered.pop(name).compile() for name in ("extend", "fork", "decode")
+        )
         if self._bound:
-            self._remember_program, self._rewind_program = (
-                jax.jit(program, donate_argnums=0).lower(abstract[2], i32(S), i32()).compile()
-                for program in (programs.remember, programs.rewind)
-            )
+            self._remember_program, self._rewind_program = (lowered[name].compile() for name in ("remember", "rewind"))
 
     def _take(self, request: SampleRequest) -> int:
         """A free slot for a new trajectory: the one whose cache has most in common with it, else the emptiest."""

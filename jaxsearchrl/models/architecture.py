@@ -24,7 +24,6 @@ class Rope:
 
     theta: float = 10000.0
     kind: RopeKind = "default"
-    share: float = 1.0
     factor: float = 1.0
     original_positions: int = 0
     low_freq_factor: float = 1.0
@@ -33,6 +32,7 @@ class Rope:
     beta_slow: float = 1.0
     truncate: bool = True
     attention_factor: float = 1.0
+    share: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from flax import nnx
 
 from jaxsearchrl.config import LoraConfig
 from jaxsearchrl.errors import ConfigError
-from jaxsearchrl.models.architecture import Experts, linear_shapes
+from jaxsearchrl.models.architecture import Experts, adaptable, linear_shapes
 from jaxsearchrl.models.experts import SparseMlp, route
 from jaxsearchrl.models.hf_config import architecture_from_hf, architecture_to_hf
 from jaxsearchrl.models.peft_adapter import adapter_of, lora_of
@@ -24,7 +24,7 @@ ARCH = tiny_architecture("qwen3_moe", vocab_size=31, d_model=8, experts=EXPERTS,
 @pytest.fixture(scope="module")
 def mlp():
     """Random weights; LoRA is not zero."""
-    mlp = SparseMlp("mlp", ARCH, EXPERTS, LoraConfig(rank=2, alpha=3.0), jnp.float32)
+    mlp = SparseMlp("mlp", ARCH, EXPERTS, LoraConfig(rank=2, alpha=3.0, modules=adaptable(ARCH)), jnp.float32)
     rng = np.random.default_rng(0)
     state = nnx.state(mlp, (nnx.Param, nnx.LoRAParam))
     nnx.update(mlp, jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape) * 0.5, x.dtype), state))

@@ -17,7 +17,7 @@ from tests.models.test_parity import logits_of
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize("family", ["qwen3_5_text", "qwen3_5_moe_text"])
+@pytest.mark.parametrize("family", ["qwen2", "qwen3_5_moe_text", "gpt_oss"])
 def test_peft_computes_with_a_trained_adapter_what_we_compute(family, rows, tmp_path):
     torch, peft = pytest.importorskip("torch"), pytest.importorskip("peft")
     from transformers import AutoModelForCausalLM

@@ -33,7 +33,7 @@ def merge(base: Path, folder: Path, config: LoraConfig):
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize("family", ["llama", "qwen3", "qwen3_moe", "qwen3_5_moe_text"])
+@pytest.mark.parametrize("family", ["llama", "qwen3", "qwen3_moe", "qwen3_5_moe_text", "gpt_oss"])
 def test_transformers_computes_from_it_what_we_compute_with_the_adapter(family, tmp_path, torch, monkeypatch):
     from transformers import AutoModelForCausalLM
 
@@ -41,8 +41,9 @@ def test_transformers_computes_from_it_what_we_compute_with_the_adapter(family, 
 
     monkeypatch.setattr(merged, "SHARD_BYTES", 40_000)
     write_tiny_checkpoint(tmp_path / "base", family, vocab_size=61, tied=family == "llama")
-    modules = ("in_proj_qkv", "gate_up_proj") if family.startswith("qwen3_5") else ("v_proj",)
-    config = LoraConfig(rank=3, alpha=5.0, modules=("q_proj", "gate_proj", "down_proj", *modules))
+    own = {"qwen3_5_moe_text": ("gate_proj", "in_proj_qkv", "gate_up_proj"), "gpt_oss": ("gate_up_proj",)}
+    modules = ("q_proj", "down_proj", *own.get(family, ("gate_proj", "v_proj")))
+    config = LoraConfig(rank=3, alpha=5.0, modules=modules)
     lora = merge(tmp_path / "base", tmp_path / "merged", config)
     assert len(list((tmp_path / "merged").glob("model-*.safetensors"))) > 3
     checkpoint = open_checkpoint(tmp_path / "base")

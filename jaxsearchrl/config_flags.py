@@ -1,13 +1,14 @@
 """From the command line to a `Config`: the file named by `--config`, then `--config.section.key=value` in order."""
 
 import re
+import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import get_type_hints
 
-from absl import flags
+from absl import app, flags, logging
 
 from jaxsearchrl.config import Config
 from jaxsearchrl.config_tree import leaf_types, parse_value, section_types, type_errors, unknown_key, with_values
@@ -52,6 +53,17 @@ def parse_flags(argv: Sequence[str], overrides: list[Override]) -> list[str]:
     if positional:
         raise UserError(f"unexpected argument {positional[0]!r}; a setting is written --config.section.key=value")
     return rest[:1]
+
+
+def run_app(main: Callable[[Sequence[Override]], None]) -> None:
+    """Runs a program on the command line's overrides. A fault of its user ends it with status 2 and no traceback."""
+    overrides: list[Override] = []
+    logging.set_verbosity(logging.WARNING)  # Orbax tells every detail; --verbosity=0 shows it
+    try:
+        app.run(lambda _: main(overrides), flags_parser=lambda words: parse_flags(words, overrides))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def load_config(path: str, overrides: Sequence[Override] = ()) -> Config:

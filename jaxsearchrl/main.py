@@ -14,7 +14,7 @@ from jaxsearchrl.config import Config
 from jaxsearchrl.config_checks import total_steps, validate
 from jaxsearchrl.config_flags import Override, load_config, parse_flags
 from jaxsearchrl.config_tree import to_json
-from jaxsearchrl.errors import UserError
+from jaxsearchrl.errors import InfrastructureError, UserError
 from jaxsearchrl.run_folder import local_folder
 from jaxsearchrl.runtime import announce_devices, prepare
 from jaxsearchrl.tasks.inputs import check_prompt, read_tasks
@@ -96,7 +96,7 @@ def run(argv: list[str] | None = None) -> None:
     logging.set_verbosity(logging.WARNING)  # Orbax tells every detail; --verbosity=0 shows it
     try:
         app.run(lambda _: main(overrides), argv=argv, flags_parser=lambda words: parse_flags(words, overrides))
-    except UserError as error:
+    except (UserError, InfrastructureError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
 

@@ -42,8 +42,8 @@ class RetrieverConfig:
     Tokens and keys come from environment variables.
     """
 
-    kind: Literal["local", "search_r1", "elasticsearch"] = "local"
-    url: str = ""  # http://host:8000/retrieve; http://host:9200/index/_search
+    kind: Literal["local", "search_r1", "elasticsearch", "zhihu", "wikipedia"] = "local"
+    url: str = ""  # http://host:8000/retrieve; http://host:9200/index/_search; empty: zhihu's and wikipedia's own
     timeout: float = 15.0  # seconds of one request
     tries: int = 3  # requests for one search at most, pauses in between
     cache_file: str = ""  # keeps results, so that a run repeats without the engine; empty: none are kept

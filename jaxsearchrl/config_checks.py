@@ -242,6 +242,8 @@ _RETRIEVER_KEYS = {
     "local": (),
     "search_r1": ("url",),
     "elasticsearch": ("url", "title_field", "text_field", "id_field"),
+    "zhihu": ("url",),
+    "wikipedia": ("url",),
 }
 
 
@@ -262,7 +264,7 @@ def _retriever(task: SearchR1Config | SearchToolsConfig) -> Iterator[str]:
                     f"task.{key} = {value!r}: would not be searched, since task.retriever.kind = {options.kind!r}; "
                     "leave it empty, or set that to 'local'"
                 )
-    if "url" in used:
+    if "url" in used and (options.url or options.kind not in ("zhihu", "wikipedia")):
         yield from _url(options.url)
     for key in ("title_field", "text_field"):
         if not getattr(options, key):

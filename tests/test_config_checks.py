@@ -216,6 +216,16 @@ def test_a_retriever_elsewhere_needs_no_corpus_and_no_network(tmp_path):
     assert fault.endswith("is a folder; a file is wanted")
 
 
+def test_web_searches_have_addresses_of_their_own():
+    for kind in ("zhihu", "wikipedia"):
+        assert faults_of({"task.retriever.kind": kind}) == []
+        assert (
+            faults_of({"task.retriever.kind": kind, "task.retriever.url": "https://de.wikipedia.org/w/api.php"}) == []
+        )
+        (fault,) = faults_of({"task.retriever.kind": kind, "task.retriever.url": "nowhere"})
+        assert fault.startswith("task.retriever.url = 'nowhere'")
+
+
 def test_a_run_may_go_on_with_its_server_elsewhere_but_not_with_another_engine():
     old = with_values(FAMILIES[1], SERVER)
     moved = {"task.retriever.url": "http://10.0.0.8:9000/retrieve", "task.retriever.timeout": 60.0}

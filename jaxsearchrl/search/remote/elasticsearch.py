@@ -24,6 +24,10 @@ class ElasticsearchEngine:
         self._title, self._text, self._id = title_field, text_field, id_field
         self._headers = {"Authorization": f"ApiKey {key}"} if key else {}
 
+    def check(self) -> None:
+        """One search."""
+        self.search("water", 1)
+
     def search(self, query: str, k: int) -> Sequence[Hit]:
         """The words of the query as they are (`match` knows no operators), in the text and, doubled, in the title.
 

@@ -1,6 +1,7 @@
 """From a configuration's retriever section to the retriever that it names. Keys come from the environment."""
 
 import os
+import re
 from urllib.parse import urlsplit
 
 from jaxsearchrl.config import RetrieverConfig
@@ -11,6 +12,8 @@ from jaxsearchrl.search.remote.elasticsearch import KEY_VARIABLE, ElasticsearchE
 from jaxsearchrl.search.remote.http import Http
 from jaxsearchrl.search.remote.retriever import Engine, RemoteRetriever
 from jaxsearchrl.search.remote.search_r1 import TOKEN_VARIABLE, SearchR1Engine
+from jaxsearchrl.search.remote.wikipedia import WikipediaEngine
+from jaxsearchrl.search.remote.zhihu import KEYS_VARIABLE, ZhihuEngine
 
 
 def open_remote(options: RetrieverConfig, counters: SearchCounters) -> RemoteRetriever:
@@ -42,13 +45,24 @@ def _engine(options: RetrieverConfig, http: Http) -> Engine:
                 id_field=options.id_field,
                 key=_secret(KEY_VARIABLE),
             )
+        case "zhihu":
+            given = re.split(r"[\s,]+", os.environ.get(KEYS_VARIABLE, ""))
+            keys = [_checked(key, KEYS_VARIABLE) for key in given if key]
+            if not keys:
+                raise UserError(f"task.retriever.kind = 'zhihu' needs keys in the environment variable {KEYS_VARIABLE}")
+            return ZhihuEngine(http, options.url, keys)
+        case "wikipedia":
+            return WikipediaEngine(http, options.url)
         case "local":
             raise AssertionError("the local index is not elsewhere")
 
 
 def _secret(variable: str) -> str:
+    return _checked(os.environ.get(variable, "").strip(), variable)
+
+
+def _checked(secret: str, variable: str) -> str:
     """Raises UserError for what no header can carry; the message does not tell it."""
-    secret = os.environ.get(variable, "").strip()
     if not (secret.isascii() and secret.isprintable()):
         raise UserError(f"the environment variable {variable} has a character that is no printable ASCII")
     return secret

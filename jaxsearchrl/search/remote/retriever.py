@@ -19,6 +19,10 @@ _log = logging.getLogger(__name__)
 class Engine(Protocol):
     """Thread-safe. Raises InfrastructureError, which names the address, for all that goes wrong."""
 
+    def check(self) -> None:
+        """Whether it can be searched, asked before a run."""
+        ...
+
     def search(self, query: str, k: int) -> Sequence[Hit]:
         """At most k documents, best first, for a query that `plain` made."""
         ...
@@ -49,12 +53,12 @@ class RemoteRetriever:
         return hits
 
     def check(self) -> None:
-        """One search, so that an engine that cannot be used is known before a run starts.
+        """Asks once, so that an engine that cannot be used is known before a run starts.
 
         Raises UserError; with results in the cache only warns, as a repeated run may need nothing else.
         """
         try:
-            self._engine.search("water", 1)
+            self._engine.check()
         except InfrastructureError as error:
             if self._cache is not None and not self._cache.empty:
                 _log.warning("%s; only searches that are in %s will be answered", error, self._cache.path)

@@ -19,6 +19,10 @@ class SearchR1Engine:
         self._http, self._url = http, url
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
 
+    def check(self) -> None:
+        """One search."""
+        self.search("water", 1)
+
     def search(self, query: str, k: int) -> Sequence[Hit]:
         """Asks with scores: without them Search-R1's own server fails."""
         body = {"queries": [query], "topk": k, "return_scores": True}

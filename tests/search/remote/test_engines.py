@@ -12,6 +12,8 @@ from jaxsearchrl.search.remote.answers import Part
 from jaxsearchrl.search.remote.elasticsearch import ElasticsearchEngine
 from jaxsearchrl.search.remote.http import Http
 from jaxsearchrl.search.remote.search_r1 import SearchR1Engine
+from jaxsearchrl.search.remote.wikipedia import WikipediaEngine
+from jaxsearchrl.search.remote.zhihu import ZhihuEngine
 
 FIELDS = {"title_field": "title", "text_field": "body"}
 
@@ -153,6 +155,11 @@ class Answering:
         return Part(self.value, "POST http://host/path")
 
 
+class Hasty(WikipediaEngine):
+    def _wait(self):
+        pass
+
+
 KEYS = st.sampled_from(
     [
         "result",
@@ -168,6 +175,19 @@ KEYS = st.sampled_from(
         "_score",
         "body",
         "sort",
+        "Code",
+        "Data",
+        "Items",
+        "Url",
+        "Title",
+        "ContentText",
+        "query",
+        "pages",
+        "index",
+        "pageid",
+        "extract",
+        "error",
+        "code",
     ]
 )
 VALUES = st.recursive(
@@ -179,7 +199,13 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_whatever_is_answered_becomes_hits_or_a_failure(value):
-    engines = (SearchR1Engine(Answering(value), "u"), ElasticsearchEngine(Answering(value), "u", **FIELDS))
+    http = Answering(value)
+    engines = (
+        SearchR1Engine(http, "u"),
+        ElasticsearchEngine(http, "u", **FIELDS),
+        ZhihuEngine(http, "u", ("key",)),
+        Hasty(http, "u"),
+    )
     for engine in engines:
         try:
             found = engine.search("owls", 2)

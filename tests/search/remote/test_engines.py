@@ -160,36 +160,11 @@ class Hasty(WikipediaEngine):
         pass
 
 
-KEYS = st.sampled_from(
-    [
-        "result",
-        "document",
-        "score",
-        "id",
-        "contents",
-        "title",
-        "text",
-        "hits",
-        "_id",
-        "_source",
-        "_score",
-        "body",
-        "sort",
-        "Code",
-        "Data",
-        "Items",
-        "Url",
-        "Title",
-        "ContentText",
-        "query",
-        "pages",
-        "index",
-        "pageid",
-        "extract",
-        "error",
-        "code",
-    ]
+NAMES = (
+    "result document score id contents title text hits _id _source _score body sort Code Data Items Url Title "
+    "ContentText query pages index pageid extract error code"
 )
+KEYS = st.sampled_from(NAMES.split())
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.just("\ud800"),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=5),

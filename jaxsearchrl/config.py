@@ -36,6 +36,23 @@ class LoraConfig:
 
 
 @dataclass(frozen=True)
+class RetrieverConfig:
+    """What answers searches: the index of `task.corpus`, or an engine elsewhere (docs/search.md).
+
+    Tokens and keys come from environment variables.
+    """
+
+    kind: Literal["local", "search_r1", "elasticsearch", "zhihu", "wikipedia"] = "local"
+    url: str = ""  # http://host:8000/retrieve; http://host:9200/index/_search; empty: zhihu's and wikipedia's own
+    timeout: float = 15.0  # seconds of one request
+    tries: int = 3  # requests for one search at most, pauses in between
+    cache_file: str = ""  # keeps results, so that a run repeats without the engine; empty: none are kept
+    title_field: str = "title"  # elasticsearch: names of a document's fields
+    text_field: str = "text"
+    id_field: str = ""  # empty: the hit's own _id
+
+
+@dataclass(frozen=True)
 class CuratedConfig:
     """The curated-set task (docs/tasks.md). Files are JSONL; "demo" as a path means the demo's own."""
 
@@ -77,6 +94,7 @@ class SearchR1Config:
     eval_tasks: str = ""
     index_dir: str = ""  # empty: beside the corpus
     prompt_file: str = ""  # empty: the package's own
+    retriever: RetrieverConfig = field(default_factory=RetrieverConfig)  # not local: corpus stays empty
     play: Literal["agent", "direct", "rag"] = "agent"  # direct: no search; rag: the hits of the raw question, one turn
     max_turns: int = 4  # turns that may search
     final_turn: bool = True  # one more, without search, for an episode that has not answered
@@ -98,6 +116,7 @@ class SearchToolsConfig:
     eval_tasks: str = ""
     index_dir: str = ""  # empty: beside the corpus
     prompt_file: str = ""  # empty: the package's own
+    retriever: RetrieverConfig = field(default_factory=RetrieverConfig)  # not local: corpus stays empty
     play: Literal["agent", "direct", "rag"] = "agent"  # direct: no search; rag: the hits of the raw question, one turn
     max_searches: int = 4
     max_turns: int = 6

@@ -10,7 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from jaxsearchrl.chat.tool_json import write_call
-from jaxsearchrl.config import Config, CuratedConfig, GSM8KConfig, SearchR1Config, TaskConfig
+from jaxsearchrl.config import (
+    Config,
+    CuratedConfig,
+    GSM8KConfig,
+    RetrieverConfig,
+    SearchR1Config,
+    SearchToolsConfig,
+    TaskConfig,
+)
 from jaxsearchrl.messages import ToolCall
 from jaxsearchrl.models.architecture import Family
 from jaxsearchrl.models.files import open_checkpoint
@@ -45,8 +53,9 @@ _CRAFTS = ("glass", "rope", "cheese", "clocks", "paper", "salt", "barrels", "lac
 def dry_run_config(config: Config, folder: str | Path) -> Config:
     """`config` with a tiny model, corpus and tasks (all written into `folder`) and small sizes; the rest stays.
 
-    Remote metric writers are switched off, and a warm start imitates the task's rule: recorded ids belong to another
-    tokenizer. The same folder and config give the same files. Raises UserError when model.path cannot be read.
+    Remote metric writers and retrievers are switched off, and a warm start imitates the task's rule: recorded ids
+    belong to another tokenizer. The same folder and config give the same files. Raises UserError when model.path cannot
+    be read.
     """
     folder = Path(folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -60,7 +69,7 @@ def dry_run_config(config: Config, folder: str | Path) -> Config:
     return replace(
         config,
         model=replace(config.model, path=str(model), tokenizer=""),
-        task=replace(config.task, **paths, **_small(config.task)),
+        task=replace(config.task, **paths, **_small(config.task), **_local(config.task)),
         sampling=replace(
             config.sampling,
             slots=4,
@@ -93,6 +102,11 @@ def dry_run_config(config: Config, folder: str | Path) -> Config:
 def _small(task: TaskConfig) -> dict[str, int]:
     sizes = {"max_turns": 3, "max_searches": 2, "max_observation_tokens": 256}
     return {name: min(getattr(task, name), size) for name, size in sizes.items() if hasattr(task, name)}
+
+
+def _local(task: TaskConfig) -> dict[str, RetrieverConfig]:
+    """An engine elsewhere knows nothing of the invented towns."""
+    return {"retriever": RetrieverConfig()} if isinstance(task, SearchR1Config | SearchToolsConfig) else {}
 
 
 def _family(path: str) -> Family:

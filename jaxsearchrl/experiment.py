@@ -3,7 +3,7 @@
 import hashlib
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ from jaxsearchrl.models.decoder import Model, Weights, build_model
 from jaxsearchrl.models.files import open_checkpoint
 from jaxsearchrl.models.loading import load_base
 from jaxsearchrl.models.peft_adapter import adapter_of, write_adapter
+from jaxsearchrl.search.counters import SearchCounters
 from jaxsearchrl.tasks.environment import Environment
 from jaxsearchrl.tasks.families import open_family
 from jaxsearchrl.tasks.family import Family, Task
@@ -45,6 +46,7 @@ class Experiment:
     """A configuration (its demo paths resolved) and what it names.
 
     vocab_size: ids from here on are never sampled, and have no share in the learner's softmax.
+    searches: what an engine elsewhere answered; of a local index nothing is counted.
     """
 
     config: Config
@@ -57,6 +59,7 @@ class Experiment:
     family: Family
     train_tasks: Sequence[Task]
     eval_tasks: Sequence[Task]
+    searches: SearchCounters = field(default_factory=SearchCounters)
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
@@ -82,9 +85,10 @@ def load_experiment(config: Config, progress: Progress) -> Experiment:
     """Loads, announcing each phase. Raises UserError naming the file or key at fault."""
     config = resolve_demo(config)
     options = config.task
+    searches = SearchCounters()
     check_prompt(options)  # a fault in the file shows now, not in the first episode
     with progress.phase("tasks and search index"):
-        family = open_family(options)
+        family = open_family(options, searches)
         train_tasks = _tasks(family, options, options.train_tasks)
         eval_tasks = _tasks(family, options, options.eval_tasks)[: config.eval.tasks]
     with progress.phase("model"):
@@ -116,6 +120,7 @@ def load_experiment(config: Config, progress: Progress) -> Experiment:
         family=family,
         train_tasks=train_tasks,
         eval_tasks=eval_tasks,
+        searches=searches,
     )
     _check_prompts(experiment)
     return experiment

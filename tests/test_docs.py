@@ -13,6 +13,7 @@ from jaxsearchrl.config_tree import leaf_types
 from jaxsearchrl.evaluation.evaluate import summarise
 from jaxsearchrl.messages import AssistantTurn
 from jaxsearchrl.records import CallRecord, RolloutRecord, TurnRecord
+from jaxsearchrl.search.counters import SearchCounters
 from jaxsearchrl.tasks.curated.data import Fact
 from jaxsearchrl.tasks.curated.family import CuratedFamily
 from jaxsearchrl.tasks.curated.reward import Counters
@@ -95,6 +96,10 @@ def scores() -> list[tuple[Score, Sequence[str]]]:
 def test_every_metric_is_documented_and_every_documented_metric_exists():
     made = {"compilations", "seconds/rollouts", "seconds/update"}
     learnt = (PACKAGE / "trainer.py").read_text() + (PACKAGE / "learning/step.py").read_text()
+    counters = SearchCounters()
+    with counters.search():
+        pass
+    made |= set(counters.take())
     made |= set(re.findall(r'"((?:learn|speed)/\w+)"', learnt)) | set(expert_metrics(np.ones((1, 2))))
     for score, measures in scores():
         record = RolloutRecord(

@@ -9,7 +9,8 @@ from typing import Literal
 
 # The calls that one turn may have; what it has beyond them is refused with one answer.
 MAX_CALLS_PER_TURN = 8
-# Tokens that a chat format writes around a turn's answers, at most: 13 n + 10 for n of SmolLM2's, 5 n + 9 of Qwen's.
+# Tokens that a chat format writes around a turn's answers, at most: 13 n + 10 for n of SmolLM2's, 5 n + 9 of Qwen's,
+# about 12 n + 3 of gpt-oss's.
 WRAPPING_TOKENS = 16 * (MAX_CALLS_PER_TURN + 1)
 
 
@@ -124,10 +125,13 @@ TaskConfig = CuratedConfig | SearchR1Config | SearchToolsConfig | GSM8KConfig
 
 @dataclass(frozen=True)
 class ChatConfig:
-    """The wire format between messages and tokens."""
+    """The wire format between messages and tokens (docs/formats.md)."""
 
-    format: Literal["chatml", "search_r1"] = "chatml"
-    terse_tools: bool = False  # tools as one short line each instead of JSON schemas, for small contexts
+    format: Literal["chatml", "search_r1", "qwen_xml", "harmony"] = "chatml"
+    terse_tools: bool = False  # chatml: tools as one short line each instead of JSON schemas, for small contexts
+    thinking: bool = True  # chatml, qwen_xml: False tells a Qwen3 or Qwen3.5 model not to reason before it speaks
+    date: str = "2025-06-28"  # harmony: what the prompt says is today
+    reasoning: Literal["low", "medium", "high"] = "medium"  # harmony: the effort that the prompt asks for
 
 
 @dataclass(frozen=True)

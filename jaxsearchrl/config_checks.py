@@ -6,12 +6,14 @@ All faults are reported at once, each naming its key and what to write instead.
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
+from datetime import date
 from pathlib import Path
 
 import numpy as np
 
 from jaxsearchrl.config import (
     WRAPPING_TOKENS,
+    ChatConfig,
     Config,
     CuratedConfig,
     GSM8KConfig,
@@ -27,6 +29,14 @@ _RUN_LENGTH = ("train.steps", "train.epochs")  # but not when the learning rate 
 _MAY_CHANGE = (*_RUN_LENGTH, "eval.every", "checkpoint.", "telemetry.")
 # What an evaluation of an adapter must share with the run that trained it.
 _ADAPTER = ("model.", "lora.", "chat.")
+
+# The formats that read a key of the chat section.
+_CHAT_KEYS = {
+    "terse_tools": ("chatml",),
+    "thinking": ("chatml", "qwen_xml"),
+    "date": ("harmony",),
+    "reasoning": ("harmony",),
+}
 
 Number = int | float
 _LIMITS: tuple[tuple[str, Callable[[Number], bool], str], ...] = (
@@ -149,6 +159,7 @@ def _combinations(config: Config) -> Iterator[str]:
     if any(sign in config.name for sign in "/\\\0") or config.name in (".", ".."):
         yield f"name = {config.name!r}: it names the run folder, so it must be no path"
     yield from _task(config)
+    yield from _chat(config)
     if sampling.read_block > 0 and sampling.capacity % sampling.read_block:
         yield (
             f"sampling.capacity = {sampling.capacity}: must be a multiple of "
@@ -223,10 +234,29 @@ def _task(config: Config) -> Iterator[str]:
             f"task.format_weight = {task.format_weight}: task.format_reward = 'structured' has weights of its own; "
             "set it to 0, or task.format_reward = 'added'"
         )
-    tags = isinstance(task, SearchR1Config)
-    if tags != (config.chat.format == "search_r1"):
-        wanted = "search_r1" if tags else "chatml"
-        yield f"chat.format = {config.chat.format!r}: task.name = {task.name!r} is played in {wanted!r}"
+
+
+def _chat(config: Config) -> Iterator[str]:
+    chat, task = config.chat, config.task
+    match task:
+        case SearchR1Config():
+            formats = ("search_r1",)
+        case GSM8KConfig():  # its score looks for <think> and <answer>
+            formats = ("chatml", "qwen_xml")
+        case _:
+            formats = ("chatml", "qwen_xml", "harmony")
+    if chat.format not in formats:
+        known = " or ".join(map(repr, formats))
+        yield f"chat.format = {chat.format!r}: task.name = {task.name!r} is played in {known}"
+    for key, readers in _CHAT_KEYS.items():
+        value = getattr(chat, key)
+        if value != getattr(ChatConfig(), key) and chat.format not in readers:
+            known = " and ".join(map(repr, readers))
+            yield f"chat.{key} = {value!r}: chat.format = {chat.format!r} does not read it, only {known}; leave it out"
+    try:
+        date.fromisoformat(chat.date)
+    except ValueError:
+        yield f"chat.date = {chat.date!r}: must be a date, YYYY-MM-DD"
 
 
 def _lora_modules(modules: Sequence[str]) -> Iterator[str]:

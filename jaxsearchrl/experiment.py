@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from jaxsearchrl.chat.chatml import ChatML
 from jaxsearchrl.chat.format import ChatFormat
+from jaxsearchrl.chat.harmony import Harmony
 from jaxsearchrl.chat.search_r1 import SearchR1Tags
 from jaxsearchrl.chat.tokenizer import load_tokenizer
 from jaxsearchrl.config import (
@@ -130,9 +131,13 @@ def _tasks(family: Family, options: TaskConfig, path: str) -> Sequence[Task]:
 def _chat_format(config: ChatConfig, tokenizer: "PreTrainedTokenizerFast") -> ChatFormat:
     match config.format:
         case "chatml":
-            return ChatML(tokenizer, terse_tools=config.terse_tools)
+            return ChatML(tokenizer, terse_tools=config.terse_tools, thinking=config.thinking)
         case "search_r1":
             return SearchR1Tags(tokenizer)
+        case "qwen_xml":
+            return ChatML(tokenizer, calls="xml", thinking=config.thinking)
+        case "harmony":
+            return Harmony(tokenizer, date=config.date, reasoning=config.reasoning)
 
 
 def _check_prompts(experiment: Experiment) -> None:

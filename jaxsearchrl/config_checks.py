@@ -254,8 +254,10 @@ def _chat(config: Config) -> Iterator[str]:
             known = " and ".join(map(repr, readers))
             yield f"chat.{key} = {value!r}: chat.format = {chat.format!r} does not read it, only {known}; leave it out"
     try:
-        date.fromisoformat(chat.date)
+        good = date.fromisoformat(chat.date).isoformat() == chat.date
     except ValueError:
+        good = False
+    if not good:
         yield f"chat.date = {chat.date!r}: must be a date, YYYY-MM-DD"
 
 

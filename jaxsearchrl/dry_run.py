@@ -16,7 +16,7 @@ from jaxsearchrl.models.architecture import Family
 from jaxsearchrl.models.files import open_checkpoint
 from jaxsearchrl.models.tiny import write_tiny_checkpoint
 
-CAPACITY = 2560  # tokens of an episode: the prompt with its tools takes 1,100, the rest is for three turns
+CAPACITY = 2816  # tokens of an episode: the prompt with its tools takes up to 1,400, the rest is for three turns
 TRAIN_TASKS, EVAL_TASKS = 8, 4
 VOCABULARY = 4096
 TURNS = 100  # of a kind, that are one token each

@@ -97,7 +97,7 @@ def load_experiment(config: Config, progress: Progress) -> Experiment:
                 f"the model's context has {arch.max_positions} positions"
             )
         tokenizer = load_tokenizer(config.model.tokenizer or config.model.path)
-        chat = _chat_format(config.chat, tokenizer)
+        chat = chat_format(config.chat, tokenizer)
         if chat.vocab_size > arch.vocab_size:
             raise ConfigError(
                 f"the tokenizer of {config.model.tokenizer or config.model.path} has ids up to {chat.vocab_size - 1}, "
@@ -128,7 +128,8 @@ def _tasks(family: Family, options: TaskConfig, path: str) -> Sequence[Task]:
     return tasks
 
 
-def _chat_format(config: ChatConfig, tokenizer: "PreTrainedTokenizerFast") -> ChatFormat:
+def chat_format(config: ChatConfig, tokenizer: "PreTrainedTokenizerFast") -> ChatFormat:
+    """The format that a configuration names. Raises UserError for a tokenizer without its control tokens."""
     match config.format:
         case "chatml":
             return ChatML(tokenizer, terse_tools=config.terse_tools, thinking=config.thinking)

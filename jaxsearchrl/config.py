@@ -56,7 +56,7 @@ class CuratedConfig:
     max_observation_tokens: int = 512  # of what one turn is answered; WRAPPING_TOKENS go around it
     max_curated: int = 30
     empty_penalty: float = -0.2  # the flat reward of an empty curated set, and of an ending by a malformed call
-    format_penalty: float = 0.0  # subtracted once per episode that had a malformed call, on non-empty sets
+    format_penalty: float = 0.0  # subtracted once per episode that had a malformed or off-form call, on non-empty sets
     invalid_curation_penalty: float = 0.0  # subtracted per refused id
     unfinished_penalty: float = 0.0  # subtracted when the episode did not end by `finish`
     discovery_bonus: float = 0.0  # times the share of facts encountered anywhere

@@ -38,9 +38,9 @@ class AssistantTurn:
 
     truncated: the token limit cut the turn short, so its last call, if unfinished, is a `MalformedCall`.
     text_after_call: some of the text stands behind a call.
-    off_form_calls: calls that could be read though they are not written in the format's own form.
     written: the whole turn as the policy wrote it, "" for a turn that was not read from text. Two turns that say the
     same are equal, however they were written.
+    off_form_calls: calls that could be read though they are not written in the format's own form.
     """
 
     text: str = ""
@@ -48,8 +48,8 @@ class AssistantTurn:
     calls: tuple[ToolCall | MalformedCall, ...] = ()
     truncated: bool = False
     text_after_call: bool = False
-    off_form_calls: int = field(default=0, compare=False)
     written: str = field(default="", compare=False)
+    off_form_calls: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,9 @@ def read_turn(text: str, read_call: ReadCall, *, truncated: bool) -> AssistantTu
             after = after or len(outside)
     outside.append(text[position:])
     text_after_call = bool(calls) and bool(join_parts(outside[after:]))
-    return AssistantTurn(join_parts(outside), join_parts(reasoning), tuple(calls), truncated, text_after_call, text)
+    return AssistantTurn(
+        join_parts(outside), join_parts(reasoning), tuple(calls), truncated, text_after_call, written=text
+    )
 
 
 def join_parts(parts: list[str]) -> str:

@@ -86,6 +86,7 @@ def test_calls_in_reasoning_that_the_prompt_opened_are_not_read(chat, thinking):
     turn = chat.parse(chat.encode(call), stopped=True, tools=TOOLS)
     assert turn.calls == (() if thinking else (ToolCall("finish", {}),))
     assert turn.reasoning == (call if thinking else "")
+    assert turn.written == ("<think>\n" if thinking else "") + call
     assert chat.parse(chat.encode(f"Hm.</think>{call}"), stopped=True, tools=TOOLS).calls == (ToolCall("finish", {}),)
 
 

@@ -129,7 +129,18 @@ def _tasks(family: Family, options: TaskConfig, path: str) -> Sequence[Task]:
 
 
 def chat_format(config: ChatConfig, tokenizer: "PreTrainedTokenizerFast") -> ChatFormat:
-    """The format that a configuration names. Raises UserError for a tokenizer without its control tokens."""
+    """The format that a configuration names.
+
+    Raises UserError for a tokenizer without its control tokens, and ConfigError for one whose template has other calls.
+    """
+    template = str(tokenizer.chat_template or "")
+    if "<tool_call>" in template:
+        own, calls = ("qwen_xml", "as tags") if "<function=" in template else ("chatml", "as JSON")
+        if {config.format, own} == {"chatml", "qwen_xml"}:
+            raise ConfigError(
+                f"chat.format = {config.format!r}: in the tokenizer's own chat template calls are written {calls}; "
+                f"set it to {own!r}"
+            )
     match config.format:
         case "chatml":
             return ChatML(tokenizer, terse_tools=config.terse_tools, thinking=config.thinking)

@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxsearchrl.chat.chatml import ChatML
-from jaxsearchrl.config import CuratedConfig
+from jaxsearchrl.config import ChatConfig, CuratedConfig
+from jaxsearchrl.errors import ConfigError
+from jaxsearchrl.experiment import chat_format
 from jaxsearchrl.messages import AssistantTurn, Message, ToolCall
 from jaxsearchrl.rollouts.token_agent import TokenAgent
 from jaxsearchrl.sampling.contract import SampleResult
@@ -123,6 +125,12 @@ def test_no_text_adds_an_answer_or_a_call(chat, text):
 def test_the_advice_on_a_malformed_call_stays_as_it_is(chat):
     [call] = chat.parse(chat.encode("</think><tool_call>no"), stopped=True).calls
     assert call.error in chat.decode(chat.observation_ids([Message("tool", call.error)], stopped=True))
+
+
+def test_a_model_with_the_other_calls_is_refused(qwen3_tokenizer, qwen3_5_tokenizer):
+    for tokenizer, own, other in ((qwen3_tokenizer, "chatml", "qwen_xml"), (qwen3_5_tokenizer, "qwen_xml", "chatml")):
+        with pytest.raises(ConfigError, match=f"chat.format = '{other}': .* written as .+; set it to '{own}'"):
+            chat_format(ChatConfig(format=other), tokenizer)
 
 
 @given(st.data())

@@ -130,6 +130,7 @@ class ChatConfig:
     format: Literal["chatml", "search_r1", "qwen_xml", "harmony"] = "chatml"
     terse_tools: bool = False  # chatml: tools as one short line each instead of JSON schemas, for small contexts
     thinking: bool = True  # chatml, qwen_xml: False tells a Qwen3 or Qwen3.5 model not to reason before it speaks
+    header: Literal["full", "routing"] = "full"  # harmony: routing says but where calls go (the published SEC runs)
     date: str = "2025-06-28"  # harmony: what the prompt says is today
     reasoning: Literal["low", "medium", "high"] = "medium"  # harmony: the effort that the prompt asks for
 

@@ -34,6 +34,7 @@ _ADAPTER = ("model.", "lora.", "chat.")
 _CHAT_KEYS = {
     "terse_tools": ("chatml",),
     "thinking": ("chatml", "qwen_xml"),
+    "header": ("harmony",),
     "date": ("harmony",),
     "reasoning": ("harmony",),
 }

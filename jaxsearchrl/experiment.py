@@ -149,7 +149,7 @@ def chat_format(config: ChatConfig, tokenizer: "PreTrainedTokenizerFast") -> Cha
         case "qwen_xml":
             return ChatML(tokenizer, calls="xml", thinking=config.thinking)
         case "harmony":
-            return Harmony(tokenizer, date=config.date, reasoning=config.reasoning)
+            return Harmony(tokenizer, date=config.date, reasoning=config.reasoning, header=config.header)
 
 
 def _check_prompts(experiment: Experiment) -> None:

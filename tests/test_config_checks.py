@@ -261,6 +261,7 @@ def test_a_setting_that_the_format_does_not_read_is_refused():
         ({"format": "harmony", "thinking": False}, "'harmony' does not read it, only 'chatml' and 'qwen_xml'; leave"),
         ({"format": "harmony", "terse_tools": True}, "'harmony' does not read it, only 'chatml'; leave it out"),
         ({"format": "qwen_xml", "terse_tools": True}, "'qwen_xml' does not read it, only 'chatml'; leave it out"),
+        ({"header": "routing"}, "chat.header = 'routing': chat.format = 'chatml' does not read it, only 'harmony'"),
         ({"date": "2031-01-02"}, "chat.date = '2031-01-02': chat.format = 'chatml' does not read it"),
         ({"reasoning": "high"}, "chat.reasoning = 'high': chat.format = 'chatml' does not read it, only 'harmony'"),
         ({"format": "harmony", "date": "2031-02-30"}, "chat.date = '2031-02-30': must be a date, YYYY-MM-DD"),

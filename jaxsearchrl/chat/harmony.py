@@ -68,6 +68,7 @@ class Harmony:
     """A `ChatFormat`. Thread-safe; ids are plain ints.
 
     date: what the prompt says is today (YYYY-MM-DD), so that a run is the same on any day. reasoning: the effort.
+    header: the system message; "routing" has neither of these, but only where calls go.
     Raises UserError when the tokenizer lacks one of the control tokens.
     """
 
@@ -80,9 +81,10 @@ class Harmony:
         *,
         date: str,
         reasoning: Literal["low", "medium", "high"] = "medium",
+        header: Literal["full", "routing"] = "full",
     ):
         self._vocabulary = Vocabulary(tokenizer)
-        self._date, self._reasoning = date, reasoning
+        self._date, self._reasoning, self._whole_header = date, reasoning, header == "full"
         self._name = tokenizer.name_or_path or "the tokenizer"
         self._start, self._end, self._message = (self._id(f"<|{name}|>") for name in ("start", "end", "message"))
         self._channel, self._constrain = self._id("<|channel|>"), self._id("<|constrain|>")
@@ -97,7 +99,7 @@ class Harmony:
         instructions = ""
         if messages and messages[0].role == "system":
             instructions, messages = messages[0].content, messages[1:]
-        pieces = [*self._text("system", self._system(tools)), *self._developer(instructions, tools)]
+        pieces = [*self._system(tools), *self._developer(instructions, tools)]
         return self._vocabulary.join([*pieces, *self._render(messages), *self._generation_prompt])
 
     def observation_ids(self, messages: Sequence[Message], *, stopped: bool) -> list[int]:
@@ -237,13 +239,15 @@ class Harmony:
     def _generation_prompt(self) -> list[int | str]:
         return [self._start, "assistant"]
 
-    def _system(self, tools: Sequence[ToolSpec]) -> str:
-        routing = "\nCalls to these tools must go to the commentary channel: 'functions'." if tools else ""
-        return (
+    def _system(self, tools: Sequence[ToolSpec]) -> list[int | str]:
+        whole = (
             "You are ChatGPT, a large language model trained by OpenAI.\n"
             f"Knowledge cutoff: 2024-06\nCurrent date: {self._date}\n\nReasoning: {self._reasoning}\n\n"
-            f"# Valid channels: {', '.join(_CHANNELS)}. Channel must be included for every message.{routing}"
+            f"# Valid channels: {', '.join(_CHANNELS)}. Channel must be included for every message."
         )
+        routing = "Calls to these tools must go to the commentary channel: 'functions'."
+        parts = [whole] * self._whole_header + [routing] * bool(tools)
+        return self._text("system", "\n".join(parts)) if parts else []
 
     def _developer(self, instructions: str, tools: Sequence[ToolSpec]) -> list[int | str]:
         parts = [f"# Instructions\n\n{instructions}"] if instructions else []

@@ -115,6 +115,16 @@ def test_prompts_equal_the_library(harmony, reference, messages, tools):
     assert ids == wanted
 
 
+def test_the_header_may_be_the_routing_alone(harmony, monkeypatch):
+    whole, bare = (harmony.decode(harmony.prompt_ids([USER], tools)) for tools in (CURATED, []))
+    monkeypatch.setattr(harmony, "_whole_header", False)
+    routing = "Calls to these tools must go to the commentary channel: 'functions'.<|end|>"
+    short = harmony.decode(harmony.prompt_ids([USER], CURATED))
+    assert short == f"<|start|>system<|message|>{routing}{whole.partition(routing)[2]}"
+    assert bare.endswith(harmony.decode(harmony.prompt_ids([USER], [])))
+    assert harmony.decode(harmony.prompt_ids([USER], [])).startswith("<|start|>user<|message|>Who?")
+
+
 def test_date_and_effort_are_in_the_prompt(gptoss_tokenizer, reference):
     chat = Harmony(gptoss_tokenizer, date="2031-01-02", reasoning="high")
     assert chat.prompt_ids([USER], []) == their_ids(reference, their_start([USER], [], "2031-01-02", "HIGH"))

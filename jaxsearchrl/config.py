@@ -9,7 +9,8 @@ from typing import Literal
 
 # The calls that one turn may have; what it has beyond them is refused with one answer.
 MAX_CALLS_PER_TURN = 8
-# Tokens that a chat format writes around a turn's answers, at most: 13 n + 10 for n of SmolLM2's, 5 n + 9 of Qwen's.
+# Tokens that a chat format writes around a turn's answers, at most: 13 n + 10 for n of SmolLM2's, 5 n + 9 of Qwen's,
+# about 12 n + 3 of gpt-oss's.
 WRAPPING_TOKENS = 16 * (MAX_CALLS_PER_TURN + 1)
 
 
@@ -72,7 +73,7 @@ class CuratedConfig:
     max_observation_tokens: int = 512  # of what one turn is answered; WRAPPING_TOKENS go around it
     max_curated: int = 30
     empty_penalty: float = -0.2  # the flat reward of an empty curated set, and of an ending by a malformed call
-    format_penalty: float = 0.0  # subtracted once per episode that had a malformed call, on non-empty sets
+    format_penalty: float = 0.0  # subtracted once per episode that had a malformed or off-form call, on non-empty sets
     invalid_curation_penalty: float = 0.0  # subtracted per refused id
     unfinished_penalty: float = 0.0  # subtracted when the episode did not end by `finish`
     discovery_bonus: float = 0.0  # times the share of facts encountered anywhere
@@ -143,10 +144,14 @@ TaskConfig = CuratedConfig | SearchR1Config | SearchToolsConfig | GSM8KConfig
 
 @dataclass(frozen=True)
 class ChatConfig:
-    """The wire format between messages and tokens."""
+    """The wire format between messages and tokens (docs/formats.md)."""
 
-    format: Literal["chatml", "search_r1"] = "chatml"
-    terse_tools: bool = False  # tools as one short line each instead of JSON schemas, for small contexts
+    format: Literal["chatml", "search_r1", "qwen_xml", "harmony"] = "chatml"
+    terse_tools: bool = False  # chatml: tools as one short line each instead of JSON schemas, for small contexts
+    thinking: bool = True  # chatml, qwen_xml: False tells a Qwen3 or Qwen3.5 model not to reason before it speaks
+    header: Literal["full", "routing"] = "full"  # harmony: routing says but where calls go (the published SEC runs)
+    date: str = "2025-06-28"  # harmony: what the prompt says is today
+    reasoning: Literal["low", "medium", "high"] = "medium"  # harmony: the effort that the prompt asks for
 
 
 @dataclass(frozen=True)

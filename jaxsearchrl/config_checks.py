@@ -7,6 +7,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
+from datetime import date
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from jaxsearchrl.config import (
     WRAPPING_TOKENS,
+    ChatConfig,
     Config,
     CuratedConfig,
     GSM8KConfig,
@@ -32,6 +34,15 @@ _REACHING = tuple(f"task.retriever.{name}" for name in ("url", "timeout", "tries
 _MAY_CHANGE = (*_RUN_LENGTH, "eval.every", "checkpoint.", "telemetry.", *_REACHING)
 # What an evaluation of an adapter must share with the run that trained it.
 _ADAPTER = ("model.", "lora.", "chat.")
+
+# The formats that read a key of the chat section.
+_CHAT_KEYS = {
+    "terse_tools": ("chatml",),
+    "thinking": ("chatml", "qwen_xml"),
+    "header": ("harmony",),
+    "date": ("harmony",),
+    "reasoning": ("harmony",),
+}
 
 Number = int | float
 _LIMITS: tuple[tuple[str, Callable[[Number], bool], str], ...] = (
@@ -155,6 +166,7 @@ def _combinations(config: Config) -> Iterator[str]:
     if any(sign in config.name for sign in "/\\\0") or config.name in (".", ".."):
         yield f"name = {config.name!r}: it names the run folder, so it must be no path"
     yield from _task(config)
+    yield from _chat(config)
     if sampling.read_block > 0 and sampling.capacity % sampling.read_block:
         yield (
             f"sampling.capacity = {sampling.capacity}: must be a multiple of "
@@ -231,10 +243,31 @@ def _task(config: Config) -> Iterator[str]:
             f"task.format_weight = {task.format_weight}: task.format_reward = 'structured' has weights of its own; "
             "set it to 0, or task.format_reward = 'added'"
         )
-    tags = isinstance(task, SearchR1Config)
-    if tags != (config.chat.format == "search_r1"):
-        wanted = "search_r1" if tags else "chatml"
-        yield f"chat.format = {config.chat.format!r}: task.name = {task.name!r} is played in {wanted!r}"
+
+
+def _chat(config: Config) -> Iterator[str]:
+    chat, task = config.chat, config.task
+    match task:
+        case SearchR1Config():
+            formats = ("search_r1",)
+        case GSM8KConfig():  # its score looks for <think> and <answer>
+            formats = ("chatml", "qwen_xml")
+        case _:
+            formats = ("chatml", "qwen_xml", "harmony")
+    if chat.format not in formats:
+        known = " or ".join(map(repr, formats))
+        yield f"chat.format = {chat.format!r}: task.name = {task.name!r} is played in {known}"
+    for key, readers in _CHAT_KEYS.items():
+        value = getattr(chat, key)
+        if value != getattr(ChatConfig(), key) and chat.format not in readers:
+            known = " and ".join(map(repr, readers))
+            yield f"chat.{key} = {value!r}: chat.format = {chat.format!r} does not read it, only {known}; leave it out"
+    try:
+        good = date.fromisoformat(chat.date).isoformat() == chat.date
+    except ValueError:
+        good = False
+    if not good:
+        yield f"chat.date = {chat.date!r}: must be a date, YYYY-MM-DD"
 
 
 # The keys that a kind of retriever uses, beside those that all do that are not local.

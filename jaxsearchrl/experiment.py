@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from jaxsearchrl.chat.chatml import ChatML
 from jaxsearchrl.chat.format import ChatFormat
+from jaxsearchrl.chat.harmony import Harmony
 from jaxsearchrl.chat.search_r1 import SearchR1Tags
 from jaxsearchrl.chat.tokenizer import load_tokenizer
 from jaxsearchrl.config import (
@@ -100,7 +101,7 @@ def load_experiment(config: Config, progress: Progress) -> Experiment:
                 f"the model's context has {arch.max_positions} positions"
             )
         tokenizer = load_tokenizer(config.model.tokenizer or config.model.path)
-        chat = _chat_format(config.chat, tokenizer)
+        chat = chat_format(config.chat, tokenizer)
         if chat.vocab_size > arch.vocab_size:
             raise ConfigError(
                 f"the tokenizer of {config.model.tokenizer or config.model.path} has ids up to {chat.vocab_size - 1}, "
@@ -132,12 +133,28 @@ def _tasks(family: Family, options: TaskConfig, path: str) -> Sequence[Task]:
     return tasks
 
 
-def _chat_format(config: ChatConfig, tokenizer: "PreTrainedTokenizerFast") -> ChatFormat:
+def chat_format(config: ChatConfig, tokenizer: "PreTrainedTokenizerFast") -> ChatFormat:
+    """The format that a configuration names.
+
+    Raises UserError for a tokenizer without its control tokens, and ConfigError for one whose template has other calls.
+    """
+    template = str(tokenizer.chat_template or "")
+    if "<tool_call>" in template:
+        own, calls = ("qwen_xml", "as tags") if "<function=" in template else ("chatml", "as JSON")
+        if {config.format, own} == {"chatml", "qwen_xml"}:
+            raise ConfigError(
+                f"chat.format = {config.format!r}: in the tokenizer's own chat template calls are written {calls}; "
+                f"set it to {own!r}"
+            )
     match config.format:
         case "chatml":
-            return ChatML(tokenizer, terse_tools=config.terse_tools)
+            return ChatML(tokenizer, terse_tools=config.terse_tools, thinking=config.thinking)
         case "search_r1":
             return SearchR1Tags(tokenizer)
+        case "qwen_xml":
+            return ChatML(tokenizer, calls="xml", thinking=config.thinking)
+        case "harmony":
+            return Harmony(tokenizer, date=config.date, reasoning=config.reasoning, header=config.header)
 
 
 def _check_prompts(experiment: Experiment) -> None:

@@ -317,11 +317,32 @@ def test_required_keys_may_not_be_empty():
     assert "--config.task.corpus=" in fault
 
 
+@pytest.mark.parametrize("format", ["chatml", "search_r1", "qwen_xml", "harmony"])
 @pytest.mark.parametrize("config", FAMILIES, ids=lambda config: config.task.name)
-def test_a_task_is_played_in_its_own_format_only(config):
-    other = "chatml" if config.chat.format == "search_r1" else "search_r1"
-    [fault] = faults(with_values(config, {"chat.format": other}), check_files=False)
-    assert fault == f"chat.format = {other!r}: task.name = {config.task.name!r} is played in {config.chat.format!r}"
+def test_a_task_is_played_in_its_own_formats_only(config, format):
+    known = {"search_r1": ["search_r1"], "gsm8k": ["chatml", "qwen_xml"]}
+    formats = known.get(config.task.name, ["chatml", "qwen_xml", "harmony"])
+    found = faults(with_values(config, {"chat.format": format}), check_files=False)
+    wanted = " or ".join(map(repr, formats))
+    fault = f"chat.format = {format!r}: task.name = {config.task.name!r} is played in {wanted}"
+    assert found == ([] if format in formats else [fault])
+
+
+def test_a_setting_that_the_format_does_not_read_is_refused():
+    for values, fault in (
+        ({"format": "harmony", "thinking": False}, "'harmony' does not read it, only 'chatml' and 'qwen_xml'; leave"),
+        ({"format": "harmony", "terse_tools": True}, "'harmony' does not read it, only 'chatml'; leave it out"),
+        ({"format": "qwen_xml", "terse_tools": True}, "'qwen_xml' does not read it, only 'chatml'; leave it out"),
+        ({"header": "routing"}, "chat.header = 'routing': chat.format = 'chatml' does not read it, only 'harmony'"),
+        ({"date": "2031-01-02"}, "chat.date = '2031-01-02': chat.format = 'chatml' does not read it"),
+        ({"reasoning": "high"}, "chat.reasoning = 'high': chat.format = 'chatml' does not read it, only 'harmony'"),
+        ({"format": "harmony", "date": "2031-02-30"}, "chat.date = '2031-02-30': must be a date, YYYY-MM-DD"),
+        ({"format": "harmony", "date": "20310203"}, "chat.date = '20310203': must be a date, YYYY-MM-DD"),
+    ):
+        [found] = faults_of({f"chat.{key}": value for key, value in values.items()})
+        assert fault in found
+    for values in ({"thinking": False}, {"format": "harmony", "date": "2031-01-02", "reasoning": "low"}):
+        assert not faults_of({f"chat.{key}": value for key, value in values.items()})
 
 
 def test_the_structured_score_has_no_further_weight():

@@ -20,7 +20,9 @@ _CORRECTIONS = tuple(
     f"score/{name}"
     for name in ("format_penalty", "invalid_curation_penalty", "unfinished_penalty", "document_cost", "discovery_bonus")
 )
-_MISTAKES = ("score/malformed_calls", "score/refused_ids", "score/duplicate_calls", "score/reminders")
+_MISTAKES = tuple(
+    f"score/{name}" for name in ("malformed_calls", "off_form_calls", "refused_ids", "duplicate_calls", "reminders")
+)
 _ELSEWHERE = ("score/curated_count", "score/empty", "score/turns", "score/tool_calls")
 
 

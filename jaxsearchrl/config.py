@@ -204,6 +204,7 @@ class WarmStartConfig:
 
     trajectories: int = 0  # 0: no warm start
     records: str = ""  # rollout records to imitate; empty: the scripted rule of the task
+    demonstrations: str = ""  # curated set: recorded turns to play on this corpus and imitate, in the place of the rule
     epochs: int = 1
     rows_per_step: int = 8  # trajectories per update
     learning_rate: float = 1e-3

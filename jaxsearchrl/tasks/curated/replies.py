@@ -111,16 +111,18 @@ def as_text(body: Body) -> str:
 
 def top_hit(text: str) -> str | None:
     """The id of the first hit of a search's answer, in either form; None if it shows none."""
+    return next(iter(shown_ids(text)), None)
+
+
+def shown_ids(text: str) -> list[str]:
+    """The ids of the hits that an answer shows, in either form, best first; a read, or any other answer, shows none."""
     if text.startswith("{"):  # JSON: no short answer begins so, for an id that does is quoted
         try:
-            results = json.loads(text).get("results")
+            return [result["document_id"] for result in json.loads(text).get("results", ())]
         except ValueError:
-            return None
-        return results[0]["document_id"] if results else None
-    hit = next((line for line in text.splitlines() if " | " in line and not line.startswith("error: ")), None)
-    if hit and hit.startswith('"'):
-        return json.JSONDecoder().raw_decode(hit)[0]
-    return hit and hit.split(" | ")[0]
+            return []
+    lines = [line for line in text.splitlines() if " | " in line and not line.startswith("error: ")]
+    return [json.JSONDecoder().raw_decode(hit)[0] if hit.startswith('"') else hit.split(" | ")[0] for hit in lines]
 
 
 def fit(reply: Reply, write: Write, room: int, count_tokens: Callable[[str], int]) -> tuple[str, tuple[str, ...]]:

@@ -9,6 +9,9 @@ from jaxsearchrl.messages import ToolSpec
 from jaxsearchrl.search.contract import MAX_PATTERN_CHARS
 from jaxsearchrl.text import well_formed
 
+SEARCHES = ("bm25_search", "grep_corpus")
+"""The tools whose answers show ids."""
+
 
 class ArgumentsError(ValueError):
     """Arguments that a tool cannot take; the message, written for the model, names the fault and the right form."""

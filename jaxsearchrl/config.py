@@ -62,6 +62,9 @@ class CuratedConfig:
     document_cost: float = 0.0  # subtracted per curated document
     no_call: Literal["remind", "end"] = "remind"
     malformed_call: Literal["observe", "end"] = "observe"
+    fan_out_queries: int = 0  # queries of one fan_out_search; 0: there is no such tool
+    hide_seen: bool = False  # searches leave out what the episode was shown before
+    show_tokens_left: bool = False  # beside the turn's number, how much of sampling.capacity is left
     compact_results: bool = (
         False  # short results (id, title, snippet lines) instead of the published JSON, and a short prompt
     )

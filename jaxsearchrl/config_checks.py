@@ -55,7 +55,7 @@ _LIMITS: tuple[tuple[str, Callable[[Number], bool], str], ...] = (
         "0 or above",
         lambda x: x >= 0,
         "learning.learning_rate learning.warmup_steps learning.weight_decay learning.max_grad_norm eval.every "
-        "warm_start.trajectories checkpoint.keep_best task.format_steps learning.kl_weight",
+        "warm_start.trajectories checkpoint.keep_best task.format_steps learning.kl_weight task.fan_out_queries",
     ),
     (
         "0 or above (it is subtracted from the reward)",

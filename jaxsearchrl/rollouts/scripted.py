@@ -1,6 +1,7 @@
 """A scripted agent's episode as a trajectory: what a policy would have sampled, in the same buffers and masks."""
 
 import time
+from dataclasses import replace
 
 from jaxsearchrl.chat.format import ChatFormat
 from jaxsearchrl.config import SamplingConfig
@@ -29,7 +30,8 @@ def scripted_rollout(agent: Agent, environment: Environment, chat: ChatFormat, c
         if len(tokens.trajectory) + len(ids) > config.capacity:
             room = False
             break
-        tokens.receive(SampleResult(0, tuple(ids), (0.0,) * len(ids), "stop"))
+        read = tokens.receive(SampleResult(0, tuple(ids), (0.0,) * len(ids), "stop"))
+        turn = replace(turn, tokens_left=read.tokens_left)
         answer = answer_turn(environment, turn, retry_seconds=())
         if answer.failed:
             rollout.errors, rollout.stop_reason = answer.errors, "infrastructure"

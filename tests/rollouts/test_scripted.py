@@ -1,5 +1,7 @@
 """Agents without tokens: the loop that plays them, and their episodes as what a policy would have sampled."""
 
+import json
+
 import pytest
 
 from jaxsearchrl.config import SamplingConfig
@@ -52,6 +54,15 @@ def test_a_scripted_episode_is_what_a_policy_would_have_sampled(chat, environmen
         (t.calls, t.observation, t.curated, t.tokens) for t in sampled.turns
     ]
     assert set(rollout.trajectory.sample_logprobs) == {0.0}
+
+
+def test_a_policy_and_an_expert_are_told_the_same_tokens_left(chat, environment, scripted, play):
+    rollout = scripted_rollout(RuleAgent(), environment(show_tokens_left=True), chat, CONFIG)
+    texts = [chat.decode(rollout.trajectory.tokens[slice(*turn.tokens)][:-1]) for turn in rollout.turns]
+    [sampled] = play([environment(show_tokens_left=True)], scripted({0: texts}), capacity=CONFIG.capacity)
+    assert rollout.trajectory.tokens == sampled.trajectory.tokens
+    first = json.loads(rollout.turns[0].observation.splitlines()[0])
+    assert first["tokens_left"] == CONFIG.capacity - rollout.turns[0].tokens[1]
 
 
 def test_it_ends_where_the_context_does(chat, environment):

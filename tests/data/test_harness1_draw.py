@@ -83,6 +83,12 @@ def test_too_few_questions_of_many_facts_are_made_up_for_by_fewer():
         draw(by_family(rows), 1, 48, 42, everything)
 
 
+def test_what_7_facts_lack_is_made_up_for_by_5_before_3():
+    rows = [query(f"{facts}fam{n}_0", facts=facts) for facts, count in ((3, 60), (5, 60), (7, 4)) for n in range(count)]
+    train = draw(by_family(rows), 48, 1, 42, everything).train  # wanted: 24, 15, 9
+    assert [sum(len(one.task.facts) == facts for one in train) for facts in (3, 5, 7)] == [24, 20, 4]
+
+
 def test_only_usable_questions_are_drawn():
     rows = pool(120)
     drawn = draw(by_family(rows), 16, 16, 42, lambda one: int(one.family[3:]) >= 60)

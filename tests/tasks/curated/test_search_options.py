@@ -107,6 +107,13 @@ def test_hidden_repeats_make_room_for_the_next_hits(make_environment):
     assert environment.score().parts["duplicate_calls"] == 2
 
 
+def test_a_search_shows_k_hits_also_where_nothing_of_it_is_hidden(make_environment):
+    environment = make_environment(hide_seen=True)
+    step(environment, search("acorns leaves"))
+    [body] = step(environment, search("orbits phobos degrees", k=2))
+    assert (body["count"], "seen_left_out" in body) == (2, False)
+
+
 def test_hidden_repeats_count_within_a_turn_and_across_tools(make_environment):
     environment = make_environment(hide_seen=True, fan_out_queries=2)
     first, second, third = step(

@@ -15,26 +15,33 @@ from typing import Any
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.strict_json import parse_lines
 
-BATCH_ROWS = 1024  # rows of a Parquet file in memory at a time
+BATCH_ROWS = 1024
 
 Needed = Sequence[tuple[str, ...]]  # of each tuple's columns at least one must be there
 
 
-def read_rows(path: Path, needed: Needed, optional: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_rows(
+    path: Path, needed: Needed, optional: Sequence[str], *, batch_rows: int = BATCH_ROWS
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields (place, row) of a file in its order; places count from 1. A row has what is there of the columns named.
 
+    batch_rows: of a Parquet file in memory at a time.
     Raises UserError naming the file, and its row or column, for what cannot be read and for a missing column.
     """
-    rows = _parquet_rows if path.suffix == ".parquet" else _jsonl_rows
     try:
         if _start(path).startswith(b"version https://git-lfs"):
             raise UserError(f"{path}: only the pointer of a Git LFS file; fetch the file itself (git lfs pull)")
-        yield from rows(path, needed, optional)
+        if path.suffix == ".parquet":
+            yield from _parquet_rows(path, needed, optional, batch_rows)
+        else:
+            yield from _jsonl_rows(path, needed, optional)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error})") from error
 
 
-def _parquet_rows(path: Path, needed: Needed, optional: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _parquet_rows(
+    path: Path, needed: Needed, optional: Sequence[str], batch_rows: int
+) -> Iterator[tuple[str, dict[str, Any]]]:
     import pyarrow
     from pyarrow import parquet
 
@@ -44,7 +51,7 @@ def _parquet_rows(path: Path, needed: Needed, optional: Sequence[str]) -> Iterat
             found = file.schema_arrow.names
             _check_columns(found, needed, f"{path}: column")
             wanted = [column for column in [*itertools.chain(*needed), *optional] if column in found]
-            for batch in file.iter_batches(BATCH_ROWS, columns=wanted):
+            for batch in file.iter_batches(batch_rows, columns=wanted):
                 for row in batch.to_pylist():
                     number += 1
                     yield f"{path}: row {number}", row

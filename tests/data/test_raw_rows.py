@@ -7,9 +7,9 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from jaxsearchrl.data import raw_rows
-from jaxsearchrl.data.raw_rows import read_rows
+from jaxsearchrl import raw_rows
 from jaxsearchrl.errors import UserError
+from jaxsearchrl.raw_rows import read_rows
 
 NEEDED = (("question",), ("golden_answers", "reward_model"))
 ROWS = [

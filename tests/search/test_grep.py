@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxsearchrl.search import grep
-from jaxsearchrl.search.contract import BadPattern
-from jaxsearchrl.search.corpus_files import read_corpus
+from jaxsearchrl.search.contract import BadPattern, Document
 from jaxsearchrl.search.index import open_or_build
 from jaxsearchrl.search.store import DocumentStore, write_store
 
@@ -30,10 +29,7 @@ def _ids(hits):
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     folder = tmp_path_factory.mktemp("store")
-    path = folder / "c.jsonl"
-    rows = [{"id": str(n), "title": "T" * (n % 3), "text": text} for n, text in enumerate(_TEXTS * 3)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    write_store(folder, path, read_corpus(path, lambda raw: None))
+    write_store(folder, [Document(str(n), "T" * (n % 3), text) for n, text in enumerate(_TEXTS * 3)])
     return DocumentStore(folder)
 
 
@@ -105,6 +101,15 @@ def test_title_and_text_are_searched_in_corpus_order_and_case_is_ignored_by_defa
     assert _ids(index.grep(r"Owl\nmail", 9)) == ["b"]
     assert _ids(index.grep(r"^owl", 9)) == ["b"]
     assert _ids(index.grep(r"owl$", 9)) == ["a"]
+
+
+def test_pages_follow_each_other(make_index):
+    index = make_index([f"owl {n}" if n % 3 else "cat" for n in range(30)])
+    everything = _ids(index.grep("owl", 30))
+    assert len(everything) == 20
+    assert [i for skip in (0, 7, 14) for i in _ids(index.grep("owl", 7, skip=skip))] == everything
+    assert index.grep("owl", 7, skip=20) == index.grep("owl", 7, skip=10**12) == []
+    assert _ids(index.grep("owl", 30, skip=-5)) == everything
 
 
 def test_a_match_does_not_cross_from_one_document_into_the_next(make_index):

@@ -5,14 +5,18 @@ python -m jaxsearchrl.search search corpus.jsonl "fast brooms" -k 5
 python -m jaxsearchrl.search grep   corpus.jsonl "broom(s|stick)"
 python -m jaxsearchrl.search read   corpus.jsonl 007
 python -m jaxsearchrl.search info   corpus.jsonl
+python -m jaxsearchrl.search bench  --chunks 20000
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
 
 from jaxsearchrl.errors import InfrastructureError, UserError
+from jaxsearchrl.search import bench
 from jaxsearchrl.search.contract import BadPattern, Hit
 from jaxsearchrl.search.index import LocalIndex, open_or_build
 from jaxsearchrl.search.options import IndexOptions
@@ -23,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit status: 0, 1 when nothing was found, 2 for an error."""
     options = _parser().parse_args(arguments)
     try:
+        if options.command == "bench":
+            return _bench(options)
         if options.command == "build":
             index = open_or_build(options.corpus, options.index_dir, options=_index_options(options))
             print(f"{index.size} documents, fingerprint {index.fingerprint}")
@@ -70,6 +76,16 @@ def _info(index: LocalIndex) -> int:
     return 0
 
 
+def _bench(options: argparse.Namespace) -> int:
+    print(bench.machine(), flush=True)
+    figures = bench.run(options.chunks, options.seed, options.folder)
+    for name, value in figures.items():
+        print(f"{name:32} {value:12,.3f}")
+    if options.out:
+        Path(options.out).write_text(json.dumps({"machine": bench.machine(), **figures}, indent=1) + "\n")
+    return 0
+
+
 def _index_options(options: argparse.Namespace) -> IndexOptions | None:
     """What the command line says; None when it says nothing, which takes an index as it is."""
     given = {field.name: getattr(options, field.name) for field in fields(IndexOptions)}
@@ -110,7 +126,18 @@ def _parser() -> argparse.ArgumentParser:
     read.add_argument("--around", type=int, default=0, help="with so many chunks of the same source on either side")
     read.add_argument("--start", type=int, default=0, help="the first character to show, from 0")
     read.add_argument("--chars", type=int, help="how many characters to show; default: all")
+    measure = commands.add_parser("bench", help="measure building, search, grep and read on generated text")
+    measure.add_argument("--chunks", type=_positive, default=20_000, help="of 2 kB each; default: 20000")
+    measure.add_argument("--seed", type=int, default=0)
+    measure.add_argument("--folder", help="where the text and its index are for a while; default: the temporary folder")
+    measure.add_argument("--out", help="a JSON file for the figures")
     return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+    return int(text)
 
 
 if __name__ == "__main__":

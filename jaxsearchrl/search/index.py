@@ -56,7 +56,7 @@ class LocalIndex:
 
     def __init__(self, folder: str | Path, *, snippet_chars: int = 220):
         """Raises UserError when the folder is no index of this program's version."""
-        folder = Path(folder).absolute()
+        self.folder = folder = Path(folder).absolute()
         self.manifest = read_manifest(folder)
         self.fingerprint = self.manifest.fingerprint
         try:
@@ -107,6 +107,10 @@ class LocalIndex:
         """The document, or None for an unknown id."""
         ordinal = self._store.ordinal(document_id)
         return None if ordinal is None else self._store.document(ordinal)
+
+    def document(self, ordinal: int) -> Document:
+        """The document at a place of the corpus, from 0."""
+        return self._store.document(ordinal)
 
     def _clamp(self, k: int) -> int:
         return max(1, min(k, self.size))

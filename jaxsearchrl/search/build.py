@@ -3,6 +3,7 @@
     manifest.json   see manifest.py
     store files     see store.py
     terms/          see terms.py
+    grams.bin       see grams.py
 
 The folder is filled under another name and renamed when complete, so that a killed build is never trusted. What
 it had finished is: the next build of the same corpus keeps the document store, once whole, and the runs of terms.
@@ -23,10 +24,11 @@ from tqdm import tqdm
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.search.contract import Document
 from jaxsearchrl.search.corpus_files import CorpusFile, find_files, read_file
+from jaxsearchrl.search.grams import write_grams
 from jaxsearchrl.search.manifest import FileState, is_unchanged, make_manifest, read_manifest
 from jaxsearchrl.search.options import IndexOptions
 from jaxsearchrl.search.store import DocumentStore, DuplicateId, write_store
-from jaxsearchrl.search.terms import flush, write_terms
+from jaxsearchrl.search.terms import cores, flush, write_terms
 
 
 def is_absent(folder: Path) -> bool:
@@ -47,7 +49,9 @@ def build(corpus: Path, folder: Path, options: IndexOptions) -> None:
                         shutil.rmtree(unfinished, ignore_errors=True)
                         unfinished.mkdir()
                         _write_store(unfinished, corpus, options)
-                    write_terms(unfinished / "terms", DocumentStore(unfinished), options)
+                    store = DocumentStore(unfinished)
+                    write_terms(unfinished / "terms", store, options)
+                    write_grams(unfinished, store, cores())
                 except Exception:
                     shutil.rmtree(unfinished, ignore_errors=True)
                     raise

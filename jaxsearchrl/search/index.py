@@ -11,6 +11,7 @@ import tantivy
 from jaxsearchrl.errors import InfrastructureError, UserError
 from jaxsearchrl.search import build, grep, snippets, words
 from jaxsearchrl.search.contract import Document, Hit
+from jaxsearchrl.search.grams import Grams
 from jaxsearchrl.search.manifest import check_unchanged, read_manifest
 from jaxsearchrl.search.options import IndexOptions
 from jaxsearchrl.search.store import DocumentStore
@@ -61,6 +62,7 @@ class LocalIndex:
         self.fingerprint = self.manifest.fingerprint
         try:
             self._store = DocumentStore(folder)
+            self._grams = Grams(folder, self._store)
             self._searcher, self._schema = open_terms(folder / "terms")
         except (OSError, ValueError) as error:
             raise UserError(f"{folder} cannot be opened ({error}); delete the folder to rebuild it") from error
@@ -93,7 +95,7 @@ class LocalIndex:
         skip: pass over so many matching documents first. Exact over the whole corpus. Raises BadPattern.
         """
         compiled = grep.compile_pattern(pattern, case_sensitive)
-        found = grep.matches(self._store, self._blocks, compiled)
+        found = grep.matches(self._store, self._blocks, compiled, self._grams)
         hits = []
         skip = max(0, min(skip, self.size))
         for ordinal, position in itertools.islice(found, skip, skip + self._clamp(k)):

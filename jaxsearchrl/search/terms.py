@@ -35,7 +35,7 @@ def write_terms(folder: Path, store: DocumentStore, options: IndexOptions) -> No
     stop = threading.Event()
     with (
         tqdm(total=store.size, unit="B", unit_scale=True, desc="indexing", delay=1) as bar,
-        ThreadPoolExecutor(_cores()) as pool,
+        ThreadPoolExecutor(cores()) as pool,
     ):
         lock = threading.Lock()
 
@@ -115,7 +115,8 @@ def _write_run(
     os.rename(partial, run)
 
 
-def _cores() -> int:
+def cores() -> int:
+    """How many this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,4 +1,5 @@
 import json
+import random
 from itertools import pairwise
 
 import pytest
@@ -6,7 +7,7 @@ import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxsearchrl.search import grep
+from jaxsearchrl.search import grams, grep
 from jaxsearchrl.search.contract import BadPattern, Document
 from jaxsearchrl.search.index import open_or_build
 from jaxsearchrl.search.store import DocumentStore, write_store
@@ -68,6 +69,60 @@ def test_grep_equals_scanning_each_document(store, pattern, block_bytes, case_se
         return
     found = [ordinal for ordinal, _ in grep.matches(store, store.blocks(block_bytes), compiled)]
     assert found == _scan([store.body(n) for n in range(len(store))], pattern, case_sensitive)
+
+
+_WORDS = [
+    *["owl", "OWLS", "sky", "\u017fk\u0131", "\u212aelvin", "KELVIN", "10-K"],
+    *["é", "ß", "a.b", "x_y", "\n", " ", "\0", "(a)"],
+]
+_SYNTAX = [
+    *["owl", "kelvin", "sk", "sky", "s", "k", "10-K", r"a\.b", r"\.", r"\(a\)", "x_y", r"\d", r"\w+", ".", "[a-z]"],
+    *["[^]k]", "é", "[[:alpha:]k]", r"\pL", r"\p{L}", r"\x6b", r"\Qk.\E", "(?i)", "(?-i)", "(?i:", "(?P<n>", "(?:"],
+    *["(", ")", "|", "*", "?", "+", "{0}", "{0,2}", "{1,}", "{2}", "{", "}", "]", "^", "$", r"\b", r"\z", r"\n", "\0"],
+    "(?U)",
+]
+
+
+@pytest.fixture(scope="module")
+def grains(tmp_path_factory):
+    """Documents of a few words in grains of some 40 bytes, and the filter over them."""
+    folder, draw = tmp_path_factory.mktemp("grains"), random.Random(1)
+    texts = ["".join(draw.choices(_WORDS, k=draw.randint(0, 6))) for _ in range(300)]
+    write_store(folder, [Document(str(n), "", text) for n, text in enumerate(texts)])
+    store = DocumentStore(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grams, "GRAIN_BYTES", 40)
+        patch.setattr(grams, "GROUP", 64)
+        grams.write_grams(folder, store, 2)
+        return store, grams.Grams(folder, store)
+
+
+@given(st.lists(st.sampled_from(_SYNTAX), min_size=1, max_size=8).map("".join), st.booleans())
+@settings(max_examples=400, deadline=None)
+def test_the_filter_loses_no_match(grains, pattern, case_sensitive):
+    store, filtered = grains
+    try:
+        compiled = grep.compile_pattern(pattern, case_sensitive)
+    except BadPattern:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grep, "MOST_GRAINS", 2)
+        patch.setattr(grams, "GROUP", 64)
+        found = [ordinal for ordinal, _ in grep.matches(store, store.blocks(64), compiled, filtered)]
+    assert found == _scan([store.body(n) for n in range(len(store))], pattern, case_sensitive)
+
+
+def test_the_filter_passes_over_most_of_a_corpus(make_index, monkeypatch):
+    draw = random.Random(0)
+    texts = [" ".join("".join(draw.choices("etaoinshr", k=5)) for _ in range(300)) for _ in range(200)]
+    texts[150] += " Quixote"
+    index = make_index(texts)
+    blocks, block = [], DocumentStore.block
+    monkeypatch.setattr(DocumentStore, "block", lambda self, *cut: (blocks.append(cut), block(self, *cut))[1])
+    assert _ids(index.grep("quixote", 5)) == ["150"]
+    assert len(blocks) <= 2
+    assert index.grep("(quixotes|Quixotic)", 5) == []
+    assert len(blocks) <= 4
 
 
 def test_blocks_cut_the_corpus_without_gap_or_overlap(store):

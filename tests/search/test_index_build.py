@@ -105,7 +105,9 @@ def test_a_partly_copied_index_is_refused_with_the_fix(make_corpus, name):
         open_or_build(path)
 
 
-@pytest.mark.parametrize(("name", "missing"), [("table.bin", 1), ("table.bin", 24), ("id_table.bin", 16)])
+@pytest.mark.parametrize(
+    ("name", "missing"), [("table.bin", 1), ("table.bin", 24), ("id_table.bin", 16), ("grams.bin", 8)]
+)
 def test_a_table_that_is_not_whole_is_refused_with_the_fix(make_corpus, name, missing):
     path = make_corpus(_ROWS)
     open_or_build(path)
@@ -172,6 +174,7 @@ open_or_build(sys.argv[1])
         ("terms", "flush", True),
         ("terms.os", "rename", True),
         ("build", "write_terms", True),
+        ("build", "write_grams", True),
         ("build.os", "rename", False),
     ],
 )
@@ -252,7 +255,7 @@ _MANY = [(str(n), f"title {n % 7}", f"owl number {n} of {n % 10} and {n % 3}") f
 def test_the_number_of_threads_changes_no_score(make_corpus, small_runs, monkeypatch):
     found = []
     for cores in (1, 4):
-        monkeypatch.setattr(terms, "_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(terms, "cores", lambda cores=cores: cores)
         index = open_or_build(make_corpus(_MANY, f"{cores}.jsonl"))
         assert index._searcher.num_segments > 5
         found.append([index.search(query, 100) for query in ("owl", "number 3 of 7", "title 5 and 2", "1 2 3 4 5 6 7")])
@@ -271,7 +274,7 @@ def test_runs_together_score_as_one(make_corpus, small_runs, monkeypatch):
 
 def test_a_killed_build_goes_on_where_it_was(make_corpus, tmp_path, small_runs, monkeypatch):
     path = make_corpus(_MANY)
-    monkeypatch.setattr(terms, "_cores", lambda: 1)
+    monkeypatch.setattr(terms, "cores", lambda: 1)
     write, written = terms._write_run, []
 
     def three_runs(run, *arguments):

@@ -7,9 +7,11 @@ import pytest
 
 from benchmarks.head import Head, run_head
 from benchmarks.learner import Learn, run_learner
+from benchmarks.recall import recall
 from benchmarks.run import NAMES, main, table, workloads
 from benchmarks.sampler import Decode, Episode, run_decode, run_episode
 from benchmarks.shapes import SHAPES, random_model
+from jaxsearchrl.data.question_sets import Question
 from jaxsearchrl.models.architecture import tensor_shapes
 
 
@@ -75,3 +77,14 @@ def test_every_named_workload_exists():
 
 def test_a_table_aligns_its_values():
     assert table("t", {"a": 1, "long": 1234.5}) == "t\n  a     1\n  long  1,234.500"
+
+
+def test_recall_counts_the_questions_whose_passage_is_among_the_best():
+    passages = {"p": "a", "q": "b", "r": "c"}
+    questions = [
+        Question("S", "", "p", "one", ()),
+        Question("S", "", "q", "two", ()),
+        Question("T", "", "r", "one", ()),
+    ]
+    found = {"one": ["a", "x"], "two": ["x", "y", "b"]}
+    assert recall(lambda query: found[query], questions, passages) == {"S": [0.5, 1, 1], "T": [0, 0, 0]}

@@ -5,6 +5,7 @@ others name. A grep pattern asks for such entities, so that no scan ends early. 
 """
 
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -46,10 +47,12 @@ def make_words(seed: int) -> Words:
     rng = np.random.default_rng(seed)
     syllables = [first + second for first in "bcdfghjklmnprstvwz" for second in ("a", "e", "i", "o", "u", "en", "or")]
     seen: dict[str, None] = {}
-    while len(seen) < VOCABULARY:  # one syllable at first, then two, three and more as the short ones are taken
-        count = 1 + int(np.log10(1 + len(seen)) * 0.7)
-        seen["".join(rng.choice(syllables, count + int(rng.integers(0, 2))))] = None
-    words = list(seen)
+    draws = rng.integers(0, len(syllables), (2 * VOCABULARY, 6)).tolist()
+    for row in draws:
+        # One syllable or two at first, more as the short words are taken.
+        count = 1 + int(math.log10(1 + len(seen)) * 0.7) + row[-1] % 2
+        seen["".join(syllables[n] for n in row[:count])] = None
+    words = list(seen)[:VOCABULARY]
     names = [word.capitalize() for word in words[VOCABULARY // 2 :]]
     entities = tuple(f"{names[n]} {names[-1 - n]}" for n in range(ENTITIES))
     frequency = 1 / np.arange(1, VOCABULARY + 1)

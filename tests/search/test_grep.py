@@ -253,6 +253,29 @@ def test_a_pattern_is_searched_or_refused_with_a_reason(store, pattern):
     assert refusal
 
 
+_nested = st.recursive(
+    st.sampled_from(["a", ".", r"\w", "[ab]", "(?:a|a)", "\0", "é"]),
+    lambda inner: st.tuples(inner, st.sampled_from(["*", "+", "?", "{2}", "{0,3}", "{1,}"])).map(
+        "({0[0]}){0[1]}".format
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.lists(_nested, min_size=1, max_size=3).map("".join), st.sampled_from(["", "$", "b", "owl"]))
+@settings(max_examples=150, deadline=None)
+def test_nested_quantifiers_find_what_a_plain_scan_finds(grains, pattern, end):
+    store, filtered = grains
+    try:
+        compiled = grep.compile_pattern(pattern + end, False)
+    except BadPattern:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grams, "GROUP", 64)
+        found = [ordinal for ordinal, _ in grep.matches(store, store.blocks(64), compiled, filtered)]
+    assert found == _scan([store.body(n) for n in range(len(store))], pattern + end)
+
+
 def test_a_lone_surrogate_in_a_pattern_matches_nothing(make_index):
     assert make_index(["plain", "?"]).grep("\ud800", 5) == []
 

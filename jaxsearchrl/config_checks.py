@@ -351,11 +351,11 @@ def _required(config: Config, keys: Sequence[str]) -> Iterator[str]:
 
 def _files(config: Config) -> Iterator[str]:
     values = leaf_values(config)
-    for key in ("task.corpus", "task.train_tasks", "task.eval_tasks", "task.prompt_file", *_WARM_START_FILES):
+    for key in ("task.train_tasks", "task.eval_tasks", "task.prompt_file", *_WARM_START_FILES):
         if values.get(key, "") not in ("", "demo") and not Path(values[key]).is_file():
             yield f"{key} = {values[key]!r}: no such file{_looked(values[key])}"
-    for key in ("model.path", "model.tokenizer"):
-        if values[key] not in ("", "demo") and not Path(values[key]).exists():
+    for key in ("model.path", "model.tokenizer", "task.corpus"):
+        if values.get(key, "") not in ("", "demo") and not Path(values[key]).exists():
             yield f"{key} = {values[key]!r}: no such file or folder{_looked(values[key])}"
     model = Path(config.model.path)
     if config.model.path not in ("", "demo") and model.is_dir() and not (model / "config.json").is_file():

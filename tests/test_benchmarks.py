@@ -8,9 +8,11 @@ import pytest
 from benchmarks import search_server
 from benchmarks.head import Head, run_head
 from benchmarks.learner import Learn, run_learner
+from benchmarks.recall import recall
 from benchmarks.run import NAMES, main, table, workloads
 from benchmarks.sampler import Decode, Episode, run_decode, run_episode
 from benchmarks.shapes import SHAPES, random_model
+from jaxsearchrl.data.question_sets import Question
 from jaxsearchrl.models.architecture import tensor_shapes
 
 
@@ -84,3 +86,14 @@ def test_the_search_server_is_compared_with_the_index_itself():
     for row in rows:
         assert row["added p50 ms"] == row["served p50 ms"] - row["direct p50 ms"]
         assert 0 < row["served p50 ms"] <= row["served p99 ms"]
+
+
+def test_recall_counts_the_questions_whose_passage_is_among_the_best():
+    passages = {"p": "a", "q": "b", "r": "c"}
+    questions = [
+        Question("S", "", "p", "one", ()),
+        Question("S", "", "q", "two", ()),
+        Question("T", "", "r", "one", ()),
+    ]
+    found = {"one": ["a", "x"], "two": ["x", "y", "b"]}
+    assert recall(lambda query: found[query], questions, passages) == {"S": [0.5, 1, 1], "T": [0, 0, 0]}

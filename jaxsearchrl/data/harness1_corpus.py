@@ -9,7 +9,7 @@ import bisect
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,11 @@ import pyarrow
 from pyarrow import parquet
 
 from jaxsearchrl.errors import UserError
-from jaxsearchrl.strict_json import parse
+from jaxsearchrl.search import filings
 from jaxsearchrl.text import well_formed
 
 COLUMNS = ("chunk_id", "document_text", "metadata_json")
 _BATCH_ROWS = 4096
-_COMPANY = "Company:"
-_COMPANY_LINES = 4  # it stands in one of the first lines
-_DOT = " \u00b7 "
 
 
 class Neighbours:
@@ -54,15 +51,6 @@ def fraction(seed: int, chunk_id: str) -> float:
     """A number in [0, 1) that an id draws by its hash."""
     digest = hashlib.blake2b(f"{seed}\0{chunk_id}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
-
-
-def title_of(text: str, metadata: Mapping[str, Any]) -> str:
-    """Company, kind of filing and date: the company as the text's head names it, else its ticker."""
-    lines = text.splitlines()[:_COMPANY_LINES]
-    named = (line.removeprefix(_COMPANY).strip() for line in lines if line.startswith(_COMPANY))
-    company = next(named, str(metadata.get("ticker") or "SEC filing"))
-    form, date = str(metadata.get("form_type") or "filing"), str(metadata.get("filing_date") or "")
-    return _DOT.join(part for part in (company, form, date) if part)
 
 
 def count_chunks(shards: Sequence[Path]) -> int:
@@ -135,13 +123,7 @@ def _document(chunk_id: str, text: Any, metadata: Any, where: str) -> dict[str, 
     if not isinstance(text, str):
         raise UserError(f'{where}: "document_text" of {chunk_id} must be a text, found {type(text).__name__}')
     text = well_formed(text)
-    try:
-        fields = parse(metadata) if metadata else {}
-    except (ValueError, TypeError, AttributeError) as error:
-        raise UserError(f'{where}: "metadata_json" of {chunk_id} is not JSON ({error})') from error
-    if not isinstance(fields, dict):
-        raise UserError(f'{where}: "metadata_json" of {chunk_id} must be an object, found {type(fields).__name__}')
-    return {"_id": chunk_id, "title": title_of(text, fields), "text": text}
+    return {"_id": chunk_id, "title": filings.title(text, metadata, where), "text": text}
 
 
 def _batches(shards: Sequence[Path], columns: Sequence[str]) -> Iterator[tuple[tuple[Path, int], pyarrow.RecordBatch]]:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from jaxsearchrl.data.question_files import Unusable
-from jaxsearchrl.data.raw_rows import read_rows
 from jaxsearchrl.errors import UserError
+from jaxsearchrl.raw_rows import read_rows
 from jaxsearchrl.strict_json import parse
 from jaxsearchrl.tasks.curated.data import Fact, Task
 from jaxsearchrl.text import well_formed

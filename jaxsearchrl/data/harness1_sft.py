@@ -27,9 +27,9 @@ from jaxsearchrl.data.harness1_draw import Traces
 from jaxsearchrl.data.harness1_rows import DATA_SET, Query, as_list, family_of, read_facts, text_of
 from jaxsearchrl.data.joined_tasks import normalise
 from jaxsearchrl.data.question_files import Unusable
-from jaxsearchrl.data.raw_rows import read_rows
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.messages import AssistantTurn, ToolCall
+from jaxsearchrl.raw_rows import read_rows
 from jaxsearchrl.search.contract import BadPattern
 from jaxsearchrl.search.grep import compile_pattern
 from jaxsearchrl.strict_json import parse

@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxsearchrl.data.assets import sha256_of
 from jaxsearchrl.data.joined_tasks import normalise
-from jaxsearchrl.data.raw_rows import Needed, read_rows
+from jaxsearchrl.raw_rows import Needed, read_rows
 from jaxsearchrl.tasks.questions import Question, to_row
 
 

@@ -46,8 +46,11 @@ class Retriever(Protocol):
 class Corpus(Protocol):
     """Exact access, local only."""
 
-    def grep(self, pattern: str, k: int, *, case_sensitive: bool = False) -> Sequence[Hit]:
-        """The first k documents in corpus order whose title + newline + text match. Raises BadPattern."""
+    def grep(self, pattern: str, k: int, *, case_sensitive: bool = False, skip: int = 0) -> Sequence[Hit]:
+        """The first k documents in corpus order whose title + newline + text match, but for the first `skip` of them.
+
+        Raises BadPattern.
+        """
         ...
 
     def read(self, document_id: str) -> Document | None:

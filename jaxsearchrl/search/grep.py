@@ -1,4 +1,8 @@
-"""Regular expressions over the whole corpus, by RE2: linear time, no back-tracking, and without Python's lock."""
+"""Regular expressions over the whole corpus, by RE2: linear time, no back-tracking, and without Python's lock.
+
+Where the pattern says letters that must be in the text, only the grains that have their grams are looked at (grams.py);
+else, or where too many have them, all text is.
+"""
 
 import re
 from collections.abc import Iterator
@@ -8,6 +12,8 @@ from itertools import pairwise
 import re2
 
 from jaxsearchrl.search.contract import MAX_PATTERN_CHARS, BadPattern
+from jaxsearchrl.search.grams import Grams
+from jaxsearchrl.search.literals import NOTHING, Required, required
 from jaxsearchrl.search.store import DocumentStore
 from jaxsearchrl.text import well_formed
 
@@ -19,6 +25,7 @@ MAX_POSITIONS = 170
 # Unicode classes make a program large (\p{L}+ has 1202 instructions) but hardly slower: this bounds memory.
 MAX_PROGRAM = 2000
 BLOCK_BYTES = 64 * 1024
+MOST_GRAINS = 0.25  # of all: where more may match, the plain scan, which takes many documents at once, is as quick
 
 # What \A and \z mean at a document's edge, and what turns (?m) off, cannot be seen in a block of many documents.
 _NEEDS_EDGES = re.compile(r"\\[Az]|\(\?[a-zA-Z]*-")
@@ -27,10 +34,14 @@ _UNSUPPORTED = re.compile(r"\(\?<?[=!]|\(\?>|\(\?P=|\\[1-9]|\\k|\\g|[+*?}]\+")
 
 @dataclass(frozen=True)
 class Pattern:
-    """A compiled pattern. `loose` matches a block of documents whenever `exact` matches one of them; None: no such."""
+    """A compiled pattern. `loose` matches a block of documents whenever `exact` matches one of them; None: no such.
+
+    required: what a document must hold for `exact` to match.
+    """
 
     exact: re2._Regexp
     loose: re2._Regexp | None
+    required: Required = NOTHING
 
 
 def compile_pattern(pattern: str, case_sensitive: bool) -> Pattern:
@@ -53,7 +64,7 @@ def compile_pattern(pattern: str, case_sensitive: bool) -> Pattern:
             "The pattern is too large once its repetition counts are expanded. Write .* in place of a counted "
             "repetition such as .{0,100}, or use counts up to 40; write [a-z] or \\w in place of \\p{L}."
         )
-    return Pattern(exact, loose)
+    return Pattern(exact, loose, required(pattern))
 
 
 def _positions(pattern: str, exact: re2._Regexp, options: re2.Options) -> int:
@@ -66,19 +77,29 @@ def _positions(pattern: str, exact: re2._Regexp, options: re2.Options) -> int:
         return exact.programsize
 
 
-def matches(store: DocumentStore, blocks: list[int], pattern: Pattern) -> Iterator[tuple[int, int]]:
+def matches(
+    store: DocumentStore, blocks: list[int], pattern: Pattern, grams: Grams | None = None
+) -> Iterator[tuple[int, int]]:
     """Yields (ordinal, byte position of the first match in the body) of each document that matches, in corpus order.
 
     blocks: `store.blocks(BLOCK_BYTES)`. One search passes over a whole block that holds no match.
     """
+    grains = grams and grams.grains(pattern.required)
+    if grams and grains is not None and len(grains) < MOST_GRAINS * len(grams.cuts):
+        for grain in grains.tolist():
+            yield from _in_block(store, grams.cuts[grain], grams.cuts[grain + 1], pattern.exact)
+        return
     for first, stop in pairwise(blocks):
-        block, starts = store.block(first, stop)
-        if pattern.loose is not None and pattern.loose.search(block) is None:
-            continue
-        for ordinal, (start, end) in enumerate(pairwise(starts), start=first):
-            match = pattern.exact.search(block[start : end - 1])
-            if match is not None:
-                yield ordinal, match.start()
+        if pattern.loose is None or pattern.loose.search(store.block(first, stop)[0]) is not None:
+            yield from _in_block(store, first, stop, pattern.exact)
+
+
+def _in_block(store: DocumentStore, first: int, stop: int, exact: re2._Regexp) -> Iterator[tuple[int, int]]:
+    block, starts = store.block(first, stop)
+    for ordinal, (start, end) in enumerate(pairwise(starts), start=first):
+        match = exact.search(block[start : end - 1])
+        if match is not None:
+            yield ordinal, match.start()
 
 
 def _refusal(pattern: str, detail: str) -> str:

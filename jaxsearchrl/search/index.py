@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,42 +11,63 @@ import tantivy
 from jaxsearchrl.errors import InfrastructureError, UserError
 from jaxsearchrl.search import build, grep, snippets, words
 from jaxsearchrl.search.contract import Document, Hit
+from jaxsearchrl.search.grams import Grams
+from jaxsearchrl.search.manifest import check_unchanged, read_manifest
+from jaxsearchrl.search.options import IndexOptions
 from jaxsearchrl.search.store import DocumentStore
+from jaxsearchrl.search.terms import open_terms
 
 
-def open_or_build(corpus_path: str | Path, index_dir: str | Path = "", *, snippet_chars: int = 220) -> "LocalIndex":
-    """The index of a JSONL corpus, built when there is none yet.
+def open_or_build(
+    corpus_path: str | Path,
+    index_dir: str | Path = "",
+    *,
+    options: IndexOptions | None = None,
+    snippet_chars: int = 220,
+) -> "LocalIndex":
+    """The index of a corpus (a file or a folder, see corpus_files.py), built when there is none yet.
 
     index_dir: empty for the corpus's path with ".index" added.
-    Raises UserError for a missing or malformed corpus, and for a corpus that changed since the index was built.
+    options: None takes an index as it was built, and builds by the defaults.
+    Raises UserError for a missing or malformed corpus, one that changed since the index was built, and for an index
+    of other options.
     """
     corpus = Path(corpus_path).expanduser().absolute()
-    if not corpus.is_file():
-        raise UserError(f"{corpus}: no such corpus file")
+    if not corpus.exists():
+        raise UserError(f"{corpus}: no such corpus file or folder")
     folder = Path(index_dir).expanduser().absolute() if index_dir else corpus.with_name(corpus.name + ".index")
     if build.is_absent(folder):
-        build.build(corpus, folder)
-    build.check_unchanged(folder, corpus)
+        build.build(corpus, folder, options or IndexOptions())
+    manifest = read_manifest(folder)
+    if options and (differences := manifest.options.differences(options)):
+        raise UserError(
+            f"{folder} was built with other options ({differences}): delete that folder to rebuild it, or name another "
+            "index folder"
+        )
+    check_unchanged(folder, corpus)
     return LocalIndex(folder, snippet_chars=snippet_chars)
 
 
 class LocalIndex:
     """A Retriever and a Corpus. Opens files for reading only; any number of threads and processes may share one folder.
 
-    size: documents of the corpus. fingerprint: names corpus and analyser, equal wherever results are.
+    size: documents of the corpus. fingerprint: names corpus and options, equal wherever results are.
+    manifest: what the index was made from.
     """
 
     def __init__(self, folder: str | Path, *, snippet_chars: int = 220):
         """Raises UserError when the folder is no index of this program's version."""
-        folder = Path(folder).absolute()
-        self.fingerprint = build.read_manifest(folder).fingerprint
+        self.folder = folder = Path(folder).absolute()
+        self.manifest = read_manifest(folder)
+        self.fingerprint = self.manifest.fingerprint
         try:
             self._store = DocumentStore(folder)
-            self._searcher, self._schema = _open_terms(folder / "tantivy")
+            self._grams = Grams(folder, self._store)
+            self._searcher, self._schema = open_terms(folder / "terms")
         except (OSError, ValueError) as error:
             raise UserError(f"{folder} cannot be opened ({error}); delete the folder to rebuild it") from error
         self.size = len(self._store)
-        self._analyser = words.analyser()
+        self._analyser = words.analyser(self.manifest.options)
         self._term_of = functools.lru_cache(maxsize=100_000)(self._analyse_word)
         self._blocks = self._store.blocks(grep.BLOCK_BYTES)
         self._snippet_chars = snippet_chars
@@ -55,27 +75,30 @@ class LocalIndex:
     def search(self, query: str, k: int) -> list[Hit]:
         """The best k documents (k held within 1 and the corpus's size) by BM25, of equal scores the corpus's first.
 
-        Query and documents are compared word by word after stemming; title words count double. Fewer than k hits when
+        Query and documents are compared word by word, as the index's options say (by default after stemming, title
+        words double). Fewer than k hits when
         fewer documents share a word with the query; none when it has no words. Raises InfrastructureError.
         """
         hits = []
         with _engine_failures():
             terms = words.query_terms(self._analyser, query)
-            for score, ordinal in self._ranked(words.any_of(self._schema, terms), self._clamp(k)):
+            query_of_terms = words.any_of(self._schema, terms, self.manifest.options.title_weight)
+            for score, ordinal in self._ranked(query_of_terms, self._clamp(k)):
                 document = self._store.document(ordinal)
                 snippet = snippets.densest(document.text, set(terms), self._term_of, self._snippet_chars)
                 hits.append(Hit(document, score, snippet))
         return hits
 
-    def grep(self, pattern: str, k: int, *, case_sensitive: bool = False) -> list[Hit]:
+    def grep(self, pattern: str, k: int, *, case_sensitive: bool = False, skip: int = 0) -> list[Hit]:
         """The first k documents in corpus order whose title + newline + text match an RE2 pattern; scores are 0.
 
-        Exact over the whole corpus. Raises BadPattern.
+        skip: pass over so many matching documents first. Exact over the whole corpus. Raises BadPattern.
         """
         compiled = grep.compile_pattern(pattern, case_sensitive)
-        found = grep.matches(self._store, self._blocks, compiled)
+        found = grep.matches(self._store, self._blocks, compiled, self._grams)
         hits = []
-        for ordinal, position in itertools.islice(found, self._clamp(k)):
+        skip = max(0, min(skip, self.size))
+        for ordinal, position in itertools.islice(found, skip, skip + self._clamp(k)):
             body = self._store.body(ordinal)
             match = len(body[:position].decode("utf-8", "replace"))
             snippet = snippets.window(body.decode(), match, self._snippet_chars)
@@ -86,6 +109,10 @@ class LocalIndex:
         """The document, or None for an unknown id."""
         ordinal = self._store.ordinal(document_id)
         return None if ordinal is None else self._store.document(ordinal)
+
+    def document(self, ordinal: int) -> Document:
+        """The document at a place of the corpus, from 0."""
+        return self._store.document(ordinal)
 
     def _clamp(self, k: int) -> int:
         return max(1, min(k, self.size))
@@ -117,16 +144,3 @@ def _engine_failures() -> Iterator[None]:
         raise InfrastructureError(
             f"the search failed ({type(error).__name__}: {error}); if it does so again, delete the index to rebuild it"
         ) from error
-
-
-def _open_terms(folder: Path) -> tuple[tantivy.Searcher, tantivy.Schema]:
-    """Opens by links from a temporary folder: tantivy makes a lock file even to read, and ours may be read-only."""
-    # tantivy's watching thread may make the lock file just while the folder is deleted: then an empty file stays.
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as links:
-        for file in folder.iterdir():
-            if file.suffix != ".lock":
-                Path(links, file.name).symlink_to(file)
-        index = tantivy.Index.open(links)
-        index.config_reader("manual")
-        # The searcher has every file open; the links are needed no more.
-        return index.searcher(), index.schema

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Set
 
-_WORD = re.compile(r"[^\W_]+")
+_ASCII_WORD = re.compile(r"[a-z0-9]", re.IGNORECASE | re.ASCII)
 
 
 def window(text: str, match: int, size: int) -> str:
@@ -24,10 +24,12 @@ def window(text: str, match: int, size: int) -> str:
 def densest(text: str, terms: Set[str], term_of: Callable[[str], str], size: int) -> str:
     """The window with the most query terms; the first of equals, and the text's start when there is none.
 
-    term_of: a word's index term. A term counts once in a window and weighs 1 / its occurrences in the text, so that
-    common words do not draw the window away from rare ones.
+    term_of: a word's index term, which begins as the word does where that is an ASCII letter or digit, but for its case
+    (so that most words need not be looked up). A term counts once in a window and weighs 1 / its occurrences in the
+    text, so that common words do not draw the window away from rare ones.
     """
-    found = [(m.start(), m.end(), t) for m in _WORD.finditer(text) if (t := term_of(m.group())) in terms]
+    words = _words_like(terms).finditer(text)
+    found = [(m.start(), m.end(), t) for m in words if (t := term_of(m.group())) in terms]
     if not found:
         return window(text, 0, size)
     occurrences = Counter(term for _, _, term in found)
@@ -47,6 +49,12 @@ def densest(text: str, terms: Set[str], term_of: Callable[[str], str], size: int
         if weight > best_weight + 1e-9:
             best, best_weight = found[first][0], weight
     return window(text, best, size)
+
+
+def _words_like(terms: Set[str]) -> re.Pattern[str]:
+    """Finds the words (runs of letters and digits) that begin as a term does, or not in ASCII."""
+    first = "".join(sorted({term[0] + term[0].upper() for term in terms if _ASCII_WORD.match(term)}))
+    return re.compile(rf"(?<![^\W_])(?=[{first}\u0080-\U0010ffff])[^\W_]+")
 
 
 def _space_after(text: str, start: int, stop: int) -> int | None:

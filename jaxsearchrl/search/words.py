@@ -6,27 +6,27 @@ Whatever characters a query has, it is plain words: no query language, nothing t
 import tantivy
 from tantivy import Filter, Occur, Query, Tokenizer
 
+from jaxsearchrl.search.options import IndexOptions
 from jaxsearchrl.text import well_formed
 
 # Part of the index's fingerprint: change it whenever `analyser` or `schema` changes.
-ANALYSER = "simple, at most 40 bytes, lowercase, ascii folding, English stemmer; title and text without positions"
+ANALYSER = "letters and digits, at most 40 bytes, lowercase; title and text without positions"
 
 MAX_QUERY_TERMS = 64
-TITLE_BOOST = 2.0
 
 _TOKENIZER = "words"
 
 
-def analyser() -> tantivy.TextAnalyzer:
-    """Splits at whatever is neither letter nor digit; "Évolution's" gives ["evolut", "s"]."""
-    return (
-        tantivy.TextAnalyzerBuilder(Tokenizer.simple())
-        .filter(Filter.remove_long(40))
-        .filter(Filter.lowercase())
-        .filter(Filter.ascii_fold())
-        .filter(Filter.stemmer("english"))
-        .build()
-    )
+def analyser(options: IndexOptions) -> tantivy.TextAnalyzer:
+    """Splits at whatever is neither letter nor digit; by default "Évolution's" gives ["evolut", "s"]."""
+    builder = tantivy.TextAnalyzerBuilder(Tokenizer.simple()).filter(Filter.remove_long(40)).filter(Filter.lowercase())
+    if not options.diacritics:
+        builder = builder.filter(Filter.ascii_fold())
+    if not options.stop_words:
+        builder = builder.filter(Filter.stopword("english"))
+    if options.stemming:
+        builder = builder.filter(Filter.stemmer("english"))
+    return builder.build()
 
 
 def schema() -> tantivy.Schema:
@@ -38,9 +38,9 @@ def schema() -> tantivy.Schema:
     return builder.build()
 
 
-def register(index: tantivy.Index) -> None:
+def register(index: tantivy.Index, options: IndexOptions) -> None:
     """Gives an index that was made or opened the analyser that its schema names."""
-    index.register_tokenizer(_TOKENIZER, analyser())
+    index.register_tokenizer(_TOKENIZER, analyser(options))
 
 
 def query_terms(analyse: tantivy.TextAnalyzer, query: str) -> list[str]:
@@ -48,11 +48,12 @@ def query_terms(analyse: tantivy.TextAnalyzer, query: str) -> list[str]:
     return list(dict.fromkeys(analyse.analyze(well_formed(query))))[:MAX_QUERY_TERMS]
 
 
-def any_of(index_schema: tantivy.Schema, terms: list[str]) -> Query:
-    """Documents with any of the terms, scored by the sum of BM25 over text and TITLE_BOOST times that over title."""
+def any_of(index_schema: tantivy.Schema, terms: list[str], title_weight: float) -> Query:
+    """Documents with any of the terms, scored by the sum of BM25 over text and title_weight times that over title."""
     clauses: list[tuple[Occur, Query]] = []
     for term in terms:
-        in_title = Query.term_query(index_schema, "title", term, "freq")
-        clauses.append((Occur.Should, Query.boost_query(in_title, TITLE_BOOST)))
+        if title_weight:
+            in_title = Query.term_query(index_schema, "title", term, "freq")
+            clauses.append((Occur.Should, Query.boost_query(in_title, title_weight)))
         clauses.append((Occur.Should, Query.term_query(index_schema, "text", term, "freq")))
     return Query.boolean_query(clauses)

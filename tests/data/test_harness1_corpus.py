@@ -13,10 +13,10 @@ from jaxsearchrl.data.harness1_corpus import (
     find_ids,
     fraction,
     split_id,
-    title_of,
 )
 from jaxsearchrl.errors import UserError
-from jaxsearchrl.search.corpus_files import read_corpus
+from jaxsearchrl.search.corpus_files import CorpusFile, read_file
+from jaxsearchrl.search.options import IndexOptions
 
 HEAD = "Company: Brell Inc.\nFiling Date: 2025-03-01\nForm: 10-K\nChunk 0\n---\n"
 
@@ -37,7 +37,7 @@ def cut(tmp_path, search_r1):
             paths, out, frozenset(gold), radius=radius, share=share, seed=42, advance=passed.append
         )
         assert sum(passed) == count_chunks(paths) == sum(map(len, shards))
-        return [document for _, document in read_corpus(out, lambda raw: None)], counts, ids
+        return [document for _, document in read_file(CorpusFile(out, out.name), IndexOptions())], counts, ids
 
     return run
 
@@ -77,20 +77,6 @@ def test_an_id_draws_a_fraction_by_its_hash():
     assert fraction(7, "f_0") != fraction(42, "f_0")
 
 
-@pytest.mark.parametrize(
-    ("text", "metadata", "title"),
-    [
-        (HEAD, {"form_type": "10-K", "filing_date": "2025-03-01"}, "Brell Inc. · 10-K · 2025-03-01"),
-        ("a\nb\nc\nCompany:  Late  \n", {"ticker": "T"}, "Late · filing"),
-        ("a\nb\nc\nd\nCompany: Too late", {"ticker": "T", "form_type": "8-K"}, "T · 8-K"),
-        ("", {}, "SEC filing · filing"),
-        ("", {"ticker": None, "filing_date": "2025"}, "SEC filing · filing · 2025"),
-    ],
-)
-def test_a_title_is_company_form_and_date(text, metadata, title):
-    assert title_of(text, metadata) == title
-
-
 def test_gold_neighbours_and_drawn_chunks_are_kept_in_their_order(cut):
     rows = [chunk(f"f_{number}") for number in range(30)]
     documents, counts, ids = cut(rows[:13], rows[13:], gold=["f_12", "f_20"], radius=2)
@@ -116,9 +102,9 @@ def test_odd_texts_and_metadata_are_kept(cut):
     rows = [chunk("a_1", "東京 \u2028 \x00", None), chunk("a_2", "", ""), chunk("a_3", "x", '{"ticker": "T"}')]
     documents, _, _ = cut(rows, share=1.0)
     assert [(document.title, document.text) for document in documents] == [
-        ("SEC filing · filing", "東京 \u2028 \x00"),
-        ("SEC filing · filing", ""),
-        ("T · filing", "x"),
+        ("", "東京 \u2028 \x00"),
+        ("", ""),
+        ("T", "x"),
     ]
 
 
@@ -126,8 +112,8 @@ def test_odd_texts_and_metadata_are_kept(cut):
     ("row", "words"),
     [
         (chunk("a_1", None), '"document_text" of a_1 must be a text, found NoneType'),
-        (chunk("a_1", metadata="{"), '"metadata_json" of a_1 is not JSON'),
-        (chunk("a_1", metadata="[1]"), '"metadata_json" of a_1 must be an object, found list'),
+        (chunk("a_1", metadata="{"), "metadata_json: not JSON"),
+        (chunk("a_1", metadata="[1]"), "metadata_json: expected a JSON object, found list"),
         (chunk(None), '"chunk_id" is None, not an id'),
         (chunk(""), "\"chunk_id\" is '', not an id"),
     ],
@@ -135,7 +121,7 @@ def test_odd_texts_and_metadata_are_kept(cut):
 def test_what_cannot_be_used_is_named_by_shard_and_row(cut, row, words):
     with pytest.raises(UserError, match=words) as error:
         cut([chunk("a_0")], [chunk("b_0"), row], share=1.0)
-    assert "train-00001.parquet: row 2: " in str(error.value)
+    assert "train-00001.parquet: row 2" in str(error.value)
 
 
 def test_ids_are_found_wherever_they_are(tmp_path, search_r1):

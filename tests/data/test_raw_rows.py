@@ -7,8 +7,8 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from jaxsearchrl.data.raw_rows import read_rows
 from jaxsearchrl.errors import UserError
+from jaxsearchrl.raw_rows import read_rows
 
 NEEDED = (("question",), ("golden_answers", "reward_model"))
 ROWS = [

@@ -1,4 +1,5 @@
 import json
+import random
 from itertools import pairwise
 
 import pytest
@@ -6,9 +7,8 @@ import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxsearchrl.search import grep
-from jaxsearchrl.search.contract import BadPattern
-from jaxsearchrl.search.corpus_files import read_corpus
+from jaxsearchrl.search import grams, grep
+from jaxsearchrl.search.contract import BadPattern, Document
 from jaxsearchrl.search.index import open_or_build
 from jaxsearchrl.search.store import DocumentStore, write_store
 
@@ -30,10 +30,7 @@ def _ids(hits):
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     folder = tmp_path_factory.mktemp("store")
-    path = folder / "c.jsonl"
-    rows = [{"id": str(n), "title": "T" * (n % 3), "text": text} for n, text in enumerate(_TEXTS * 3)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    write_store(folder, path, read_corpus(path, lambda raw: None))
+    write_store(folder, [Document(str(n), "T" * (n % 3), text) for n, text in enumerate(_TEXTS * 3)])
     return DocumentStore(folder)
 
 
@@ -74,6 +71,60 @@ def test_grep_equals_scanning_each_document(store, pattern, block_bytes, case_se
     assert found == _scan([store.body(n) for n in range(len(store))], pattern, case_sensitive)
 
 
+_WORDS = [
+    *["owl", "OWLS", "sky", "\u017fk\u0131", "\u212aelvin", "KELVIN", "10-K"],
+    *["é", "ß", "a.b", "x_y", "\n", " ", "\0", "(a)"],
+]
+_SYNTAX = [
+    *["owl", "kelvin", "sk", "sky", "s", "k", "10-K", r"a\.b", r"\.", r"\(a\)", "x_y", r"\d", r"\w+", ".", "[a-z]"],
+    *["[^]k]", "é", "[[:alpha:]k]", r"\pL", r"\p{L}", r"\x6b", r"\Qk.\E", "(?i)", "(?-i)", "(?i:", "(?P<n>", "(?:"],
+    *["(", ")", "|", "*", "?", "+", "{0}", "{0,2}", "{1,}", "{2}", "{", "}", "]", "^", "$", r"\b", r"\z", r"\n", "\0"],
+    *["(?U)", "(?:sky)?", "owlx?", "(sky)*", "(owl|sky|)", "skyy{0,1}", "(?:owl)+", "(10-K){2}"],
+]
+
+
+@pytest.fixture(scope="module")
+def grains(tmp_path_factory):
+    """Documents of a few words in grains of some 40 bytes, and the filter over them."""
+    folder, draw = tmp_path_factory.mktemp("grains"), random.Random(1)
+    texts = ["".join(draw.choices(_WORDS, k=draw.randint(0, 6))) for _ in range(300)]
+    write_store(folder, [Document(str(n), "", text) for n, text in enumerate(texts)])
+    store = DocumentStore(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grams, "GRAIN_BYTES", 40)
+        patch.setattr(grams, "GROUP", 64)
+        grams.write_grams(folder, store, 2)
+        return store, grams.Grams(folder, store)
+
+
+@given(st.lists(st.sampled_from(_SYNTAX), min_size=1, max_size=8).map("".join), st.booleans())
+@settings(max_examples=400, deadline=None)
+def test_the_filter_loses_no_match(grains, pattern, case_sensitive):
+    store, filtered = grains
+    try:
+        compiled = grep.compile_pattern(pattern, case_sensitive)
+    except BadPattern:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grep, "MOST_GRAINS", 2)
+        patch.setattr(grams, "GROUP", 64)
+        found = [ordinal for ordinal, _ in grep.matches(store, store.blocks(64), compiled, filtered)]
+    assert found == _scan([store.body(n) for n in range(len(store))], pattern, case_sensitive)
+
+
+def test_the_filter_passes_over_most_of_a_corpus(make_index, monkeypatch):
+    draw = random.Random(0)
+    texts = [" ".join("".join(draw.choices("etaoinshr", k=5)) for _ in range(300)) for _ in range(200)]
+    texts[150] += " Quixote"
+    index = make_index(texts)
+    blocks, block = [], DocumentStore.block
+    monkeypatch.setattr(DocumentStore, "block", lambda self, *cut: (blocks.append(cut), block(self, *cut))[1])
+    assert _ids(index.grep("quixote", 5)) == ["150"]
+    assert len(blocks) <= 2
+    assert index.grep("(quixotes|Quixotic)", 5) == []
+    assert len(blocks) <= 4
+
+
 def test_blocks_cut_the_corpus_without_gap_or_overlap(store):
     for size in (1, 7, 64, 10**6):
         cuts = store.blocks(size)
@@ -105,6 +156,15 @@ def test_title_and_text_are_searched_in_corpus_order_and_case_is_ignored_by_defa
     assert _ids(index.grep(r"Owl\nmail", 9)) == ["b"]
     assert _ids(index.grep(r"^owl", 9)) == ["b"]
     assert _ids(index.grep(r"owl$", 9)) == ["a"]
+
+
+def test_pages_follow_each_other(make_index):
+    index = make_index([f"owl {n}" if n % 3 else "cat" for n in range(30)])
+    everything = _ids(index.grep("owl", 30))
+    assert len(everything) == 20
+    assert [i for skip in (0, 7, 14) for i in _ids(index.grep("owl", 7, skip=skip))] == everything
+    assert index.grep("owl", 7, skip=20) == index.grep("owl", 7, skip=10**12) == []
+    assert _ids(index.grep("owl", 30, skip=-5)) == everything
 
 
 def test_a_match_does_not_cross_from_one_document_into_the_next(make_index):
@@ -191,6 +251,29 @@ def test_a_pattern_is_searched_or_refused_with_a_reason(store, pattern):
     else:
         refusal = f"found in {len(list(grep.matches(store, store.blocks(64), compiled)))} documents"
     assert refusal
+
+
+_nested = st.recursive(
+    st.sampled_from(["a", ".", r"\w", "[ab]", "(?:a|a)", "\0", "é"]),
+    lambda inner: st.tuples(inner, st.sampled_from(["*", "+", "?", "{2}", "{0,3}", "{1,}"])).map(
+        "({0[0]}){0[1]}".format
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.lists(_nested, min_size=1, max_size=3).map("".join), st.sampled_from(["", "$", "b", "owl"]))
+@settings(max_examples=150, deadline=None)
+def test_nested_quantifiers_find_what_a_plain_scan_finds(grains, pattern, end):
+    store, filtered = grains
+    try:
+        compiled = grep.compile_pattern(pattern + end, False)
+    except BadPattern:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grams, "GROUP", 64)
+        found = [ordinal for ordinal, _ in grep.matches(store, store.blocks(64), compiled, filtered)]
+    assert found == _scan([store.body(n) for n in range(len(store))], pattern + end)
 
 
 def test_a_lone_surrogate_in_a_pattern_matches_nothing(make_index):

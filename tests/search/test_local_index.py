@@ -13,7 +13,6 @@ from jaxsearchrl.errors import InfrastructureError
 from jaxsearchrl.search import build, words
 from jaxsearchrl.search.contract import Document
 from jaxsearchrl.search.index import open_or_build
-from jaxsearchrl.search.store import DocumentStore
 
 
 def _ids(hits):
@@ -88,12 +87,11 @@ def test_how_the_index_lies_on_disk_changes_no_answer(make_corpus, monkeypatch):
     texts = [" ".join(source.choices("abcdef", k=3)) for _ in range(300)]
     rows = [(str(n), text[0], text) for n, text in enumerate(texts)]
 
-    def write_in_pieces(folder):
+    def write_in_pieces(folder, store, options):
         """Three segments, each with every third document, from the last to the first."""
-        store = DocumentStore(folder)
-        (folder / "tantivy").mkdir()
-        index = tantivy.Index(words.schema(), path=str(folder / "tantivy"))
-        words.register(index)
+        (folder / "00000").mkdir(parents=True)
+        index = tantivy.Index(words.schema(), path=str(folder / "00000"))
+        words.register(index, options)
         writer = index.writer(num_threads=1)
         for piece in range(3):
             for ordinal in reversed(range(piece, len(store), 3)):
@@ -104,7 +102,7 @@ def test_how_the_index_lies_on_disk_changes_no_answer(make_corpus, monkeypatch):
         writer.wait_merging_threads()
 
     straight = open_or_build(make_corpus(rows))
-    monkeypatch.setattr(build, "_write_terms", write_in_pieces)
+    monkeypatch.setattr(build, "write_terms", write_in_pieces)
     pieces = open_or_build(make_corpus(rows, "again.jsonl"))
     assert pieces._searcher.num_segments == 3
     for query in ["a", "b c", "a b c d e f"]:

@@ -1,3 +1,9 @@
+import json
+from collections import Counter
+
+import pytest
+
+from jaxsearchrl.search import bench
 from jaxsearchrl.search.__main__ import main
 
 _ROWS = [("007", "Owl", "Owls carry\nthe mail."), ("a/b c", "Broom", "Fast ones.")]
@@ -15,6 +21,25 @@ def test_build_search_grep_and_read(make_corpus, tmp_path, capsys):
     assert main(["grep", path, "OWLS", "--case_sensitive"]) == 1
     assert main(["read", path, "a/b c"]) == 0
     assert capsys.readouterr().out == "Broom\nFast ones.\n"
+    assert main(["read", path, "a/b c", "--start", "5", "--chars", "2"]) == 0
+    assert capsys.readouterr() == ("Broom\non\n", "truncated: characters 5 to 7 of 10\n")
+    assert main(["grep", path, "o", "--skip", "1"]) == 0
+    assert capsys.readouterr().out.startswith("  2  a/b c  Broom")
+    assert main(["grep", path, "o", "--skip", "2"]) == 1
+
+
+def test_info_says_what_the_index_was_made_from(make_corpus, capsys):
+    path = str(make_corpus(_ROWS))
+    assert main(["build", path, "--no-stemming", "--title_weight", "1.5"]) == 0
+    fingerprint = capsys.readouterr().out.split()[-1]
+    assert main(["info", path]) == 0
+    lines = capsys.readouterr().out
+    for part in ("documents    2\n", "bytes        42\n", "stemming=False", "title_weight=1.5", "tantivy", fingerprint):
+        assert part in lines
+    assert main(["build", path]) == 0  # says nothing of options
+    assert main(["build", path, "--stemming"]) == 2
+    assert "stemming=False, not True, title_weight=1.5, not 2.0" in capsys.readouterr().err
+    assert main(["build", path + "2", "--chunk_overlap", "200"]) == 2
 
 
 def test_bad_input_is_told_without_a_traceback(make_corpus, capsys):
@@ -26,3 +51,35 @@ def test_bad_input_is_told_without_a_traceback(make_corpus, capsys):
     ]:
         assert main(arguments) == 2
         assert says in capsys.readouterr().err
+
+
+def test_bench_measures_what_it_says(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(bench, "VOCABULARY", 2000)
+    monkeypatch.setattr(bench, "ENTITIES", 900)
+    monkeypatch.setattr(bench, "QUERIES", 8)
+    out = tmp_path / "figures.json"
+    assert main(["bench", "--chunks", "300", "--folder", str(tmp_path), "--out", str(out)]) == 0
+    figures = json.loads(out.read_text())
+    assert figures["chunks"] == 300
+    assert 0.55 < figures["text MB"] < 0.65
+    assert figures["build MB/s"] == pytest.approx(figures["text MB"] / figures["build s"])
+    for kind in ("literal", "anchored", "alternation", "case-insensitive"):
+        assert 0 < figures[f"grep {kind} p50 ms"] <= figures[f"grep {kind} p99 ms"]
+    assert all(figures[f"search queries/s, {threads} threads"] > 0 for threads in bench.THREADS)
+    assert "read p50 ms" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_the_generated_text_is_seeded_zipfian_and_names_entities(monkeypatch):
+    monkeypatch.setattr(bench, "VOCABULARY", 5000)
+    monkeypatch.setattr(bench, "ENTITIES", 1000)
+    words = bench.make_words(0)
+    documents = list(bench.generate(words, 500, 0))
+    assert documents == list(bench.generate(bench.make_words(0), 500, 0)) != list(bench.generate(words, 500, 1))
+    assert len({document.id for document in documents}) == 500
+    assert all(len(document.text.encode()) <= bench.CHUNK_BYTES for document in documents)
+    counts = Counter(word for document in documents for word in document.text.split())
+    first, tenth, hundredth = (counts[words.words[n]] for n in (0, 9, 99))
+    assert 7 < first / tenth < 14
+    assert 7 < tenth / hundredth < 14
+    assert all(document.title.rpartition(" ")[0] in document.text for document in documents)

@@ -1,6 +1,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxsearchrl.search import words
+from jaxsearchrl.search.options import IndexOptions
 from jaxsearchrl.search.snippets import densest, window
 
 _words = st.text(alphabet="ab \n.é", max_size=80)
@@ -60,3 +62,19 @@ def test_the_densest_window_shows_a_term_whenever_the_text_has_one(text, terms, 
     found = [w for w in text.lower().replace("\n", " ").replace(".", " ").split() if w in terms and len(w) < 5]
     if found:
         assert any(term in shown for term in terms)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.text(alphabet="abeisydgnlkrtu019", min_size=1, max_size=12) | st.sampled_from(["skies", "dying", "Idly", "YES"])
+)
+def test_a_stem_begins_as_its_word_does(word):
+    # densest() leaves out words by their first letter
+    assert all(term[0] == word[0].lower() for term in words.analyser(IndexOptions()).analyze(word))
+
+
+def test_words_are_told_apart_by_underscores_and_accents_are_no_first_letters():
+    text = "x_owl " + "filler " * 40 + "Éclair OWLS " + "filler " * 40
+    term_of = {"owl": "owl", "OWLS": "owl", "Éclair": "eclair"}.get
+    assert "x_owl" in densest(text, {"owl"}, lambda word: term_of(word, word), 30)
+    assert "Éclair OWLS" in densest(text, {"owl", "eclair"}, lambda word: term_of(word, word), 30)

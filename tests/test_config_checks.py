@@ -292,6 +292,7 @@ def test_present_files_are_accepted(tmp_path):
         "model.path": str(tmp_path / "model"),
     }
     assert faults(with_values(Config(), changes)) == []
+    assert faults(with_values(Config(), {**changes, "task.corpus": str(tmp_path)})) == []  # a folder of notes
 
 
 def test_what_lies_at_the_model_path_must_be_a_model(tmp_path):

@@ -40,6 +40,7 @@ class AssistantTurn:
     text_after_call: some of the text stands behind a call.
     written: the whole turn as the policy wrote it, "" for a turn that was not read from text. Two turns that say the
     same are equal, however they were written.
+    off_form_calls: calls that could be read though they are not written in the format's own form.
     """
 
     text: str = ""
@@ -48,6 +49,7 @@ class AssistantTurn:
     truncated: bool = False
     text_after_call: bool = False
     written: str = field(default="", compare=False)
+    off_form_calls: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from benchmarks import search_server
 from benchmarks.head import Head, run_head
 from benchmarks.learner import Learn, run_learner
 from benchmarks.recall import recall
@@ -88,3 +89,11 @@ def test_recall_counts_the_questions_whose_passage_is_among_the_best():
     ]
     found = {"one": ["a", "x"], "two": ["x", "y", "b"]}
     assert recall(lambda query: found[query], questions, passages) == {"S": [0.5, 1, 1], "T": [0, 0, 0]}
+
+
+def test_the_search_server_is_compared_with_the_index_itself():
+    rows = search_server.main(["--documents", "50", "--queries", "20"])
+    assert [row["clients"] for row in rows] == [1, 8]
+    for row in rows:
+        assert row["added p50 ms"] == row["served p50 ms"] - row["direct p50 ms"]
+        assert 0 < row["served p50 ms"] <= row["served p99 ms"]

@@ -23,6 +23,7 @@ from jaxsearchrl.models.architecture import Architecture
 from jaxsearchrl.models.decoder import Model, Weights
 from jaxsearchrl.models.state import LayerCache, empty_cache, is_bound
 from jaxsearchrl.sampling import programs
+from jaxsearchrl.sampling.chunks import Chunk, calls_of
 from jaxsearchrl.sampling.contract import SampleRequest, SampleResult
 
 MAX_STOP_IDS = 8
@@ -278,19 +279,9 @@ class Engine:
         padded[: len(slots)] = slots
         return padded, np.int32(len(slots))
 
-    def _run_chunks(self, chunks: list[tuple[int, int, list[int]]]) -> None:
-        """Each chunk is (slot, start, tokens); chunks of one slot are in order, so they may share a call.
-
-        Where a layer is bound to one length, each has to wait for the one before.
-        """
+    def _run_chunks(self, chunks: list[Chunk]) -> None:
         C, T = self.config.extend_chunks, self.config.chunk_tokens
-        calls: list[list[tuple[int, int, list[int]]]] = []
-        for chunk in chunks:
-            latest = next((n for n in reversed(range(len(calls))) if any(chunk[0] == c[0] for c in calls[n])), -1)
-            least = latest + 1 if self._bound else max(latest, 0)
-            number = next((n for n in range(least, len(calls)) if len(calls[n]) < C), len(calls))
-            calls[number:] = [[*calls[number], chunk] if number < len(calls) else [chunk], *calls[number + 1 :]]
-        for call in calls:
+        for call in calls_of(chunks, C, apart=self._bound):
             tokens, rows = np.zeros((C, T), np.int32), np.zeros(C, np.int32)
             positions = np.full((C, T), self._capacity, np.int32)
             longest = 0

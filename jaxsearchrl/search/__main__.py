@@ -5,11 +5,13 @@ python -m jaxsearchrl.search search corpus.jsonl "fast brooms" -k 5
 python -m jaxsearchrl.search grep   corpus.jsonl "broom(s|stick)"
 python -m jaxsearchrl.search read   corpus.jsonl 007
 python -m jaxsearchrl.search info   corpus.jsonl
+python -m jaxsearchrl.search serve  corpus.jsonl --port 8000
 python -m jaxsearchrl.search bench  --chunks 20000
 """
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
@@ -21,6 +23,7 @@ from jaxsearchrl.search.contract import BadPattern, Hit
 from jaxsearchrl.search.index import LocalIndex, open_or_build
 from jaxsearchrl.search.options import IndexOptions
 from jaxsearchrl.search.reading import read_window
+from jaxsearchrl.search.remote.search_r1 import TOKEN_VARIABLE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         index = open_or_build(options.corpus, options.index_dir)
         if options.command == "info":
             return _info(index)
+        if options.command == "serve":
+            return _serve(index, options)
         if options.command == "search":
             return _show(index.search(options.query, options.k))
         if options.command == "grep":
@@ -51,6 +56,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UserError, BadPattern, InfrastructureError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+def _serve(index: LocalIndex, options: argparse.Namespace) -> int:
+    try:
+        from jaxsearchrl.search.server import Limits, serve
+    except ImportError as error:
+        raise UserError(f"serve needs the extra server: pip install 'jaxsearchrl[server]' ({error})") from error
+    limits = Limits(
+        options.topk, options.max_topk, options.max_queries, options.max_query_chars, threads=options.threads
+    )
+    serve(index, limits, options.host, options.port, os.environ.get(TOKEN_VARIABLE, ""))
+    return 0
 
 
 def _show(hits: Sequence[Hit], skipped: int = 0) -> int:
@@ -126,6 +143,17 @@ def _parser() -> argparse.ArgumentParser:
     read.add_argument("--around", type=int, default=0, help="with so many chunks of the same source on either side")
     read.add_argument("--start", type=int, default=0, help="the first character to show, from 0")
     read.add_argument("--chars", type=int, help="how many characters to show; default: all")
+    serve = command("serve", "answer searches over HTTP as Search-R1's server does (extra: server)")
+    serve.add_argument("--host", default="127.0.0.1", help="the address to listen at; 0.0.0.0 for other machines too")
+    for name, default, help_text in (
+        ("port", 8000, "0 for any that is free"),
+        ("topk", 3, "documents a query, if a request does not say"),
+        ("max_topk", 100, "the most that a request may ask for"),
+        ("max_queries", 4096, "queries that a request may have"),
+        ("max_query_chars", 10_000, "characters that a query may have"),
+        ("threads", 8, "searches at once"),
+    ):
+        serve.add_argument(f"--{name}", type=int, default=default, help=f"{help_text}; default: {default}")
     measure = commands.add_parser("bench", help="measure building, search, grep and read on generated text")
     measure.add_argument("--chunks", type=_positive, default=20_000, help="of 2 kB each; default: 20000")
     measure.add_argument("--seed", type=int, default=0)

@@ -18,6 +18,7 @@ from typing import Any
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.raw_rows import OnBytes, read_rows
 from jaxsearchrl.search import filings, text_chunks
+from jaxsearchrl.search.contents import split_contents
 from jaxsearchrl.search.contract import Document
 from jaxsearchrl.search.options import IndexOptions
 from jaxsearchrl.text import well_formed
@@ -120,7 +121,7 @@ def _document(row: Mapping[str, Any], where: str) -> Document:
     if "text" in row:
         return Document(document_id, title, _string(row, "text", where))
     if "contents" in row:
-        quoted, text = _split_contents(_string(row, "contents", where))
+        quoted, text = split_contents(_string(row, "contents", where))
         return Document(document_id, title or quoted, text)
     text = _string(row, "document_text", where)
     return Document(document_id, title or filings.title(text, row.get("metadata_json"), where), text)
@@ -151,10 +152,3 @@ def _string(row: Mapping[str, Any], key: str, where: str) -> str:
     if not isinstance(value, str):
         raise UserError(f'{where}: "{key}" must be a string, found {type(value).__name__}')
     return well_formed(value)
-
-
-def _split_contents(contents: str) -> tuple[str, str]:
-    first, newline, rest = contents.partition("\n")
-    if newline and len(first) >= 2 and first.startswith('"') and first.endswith('"'):
-        return first[1:-1], rest
-    return "", contents

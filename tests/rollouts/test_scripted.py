@@ -1,5 +1,7 @@
 """Agents without tokens: the loop that plays them, and their episodes as what a policy would have sampled."""
 
+from dataclasses import replace
+
 import pytest
 
 from jaxsearchrl.config import SamplingConfig
@@ -52,6 +54,22 @@ def test_a_scripted_episode_is_what_a_policy_would_have_sampled(chat, environmen
         (t.calls, t.observation, t.curated, t.tokens) for t in sampled.turns
     ]
     assert set(rollout.trajectory.sample_logprobs) == {0.0}
+
+
+def test_a_format_with_one_call_a_turn_has_them_one_by_one(chat, environment, monkeypatch):
+    """The agent is asked again when all are answered; what it says goes with the first."""
+    agent = Recited(replace(SEARCH, calls=(*SEARCH.calls, ToolCall("bm25_search", {"query": "owls"}))), TAKE)
+    monkeypatch.setattr(chat, "one_call_a_turn", True, raising=False)
+    rollout = scripted_rollout(agent, environment(), chat, CONFIG)
+    assert [[call.name for call in turn.calls] for turn in rollout.turns] == [
+        ["bm25_search"],
+        ["bm25_search"],
+        ["curate"],
+        ["finish"],
+    ]
+    assert [turn.text for turn in rollout.turns] == ["I search.", "", "", ""]
+    assert [message.role for message in agent.seen[1]].count("tool") == 2
+    assert (rollout.stop_reason, rollout.score.outcome) == ("finish", "complete")
 
 
 def test_it_ends_where_the_context_does(chat, environment):

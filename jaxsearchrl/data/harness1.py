@@ -72,7 +72,7 @@ def prepare_harness1(given: str, output: str | Path, options: Harness1Options) -
 
 @dataclass(frozen=True)
 class _Chosen:
-    """splits: the questions of each file. queries: all of the table. left_out: by kind, the reasons and their counts."""
+    """splits: the questions of each file. queries: all of the table. left_out: what is not among them, and why."""
 
     splits: Mapping[str, Sequence[Query]]
     queries: Sequence[Query]

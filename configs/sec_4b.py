@@ -13,11 +13,12 @@ To compare with, theirs on gpt-oss-20b: F4 over 32 held-out questions is 0.166 b
   --config.task.document_cost=0.02`.
 
 F1 instead of F4 is `--config.task.beta=1`.
-What differs: the model, and its calls, which are ChatML's with JSON here, where Qwen3.5's own form is XML; what is
-priced is a call that cannot be read, not a header; the index is Tantivy's and not SQLite's. Not run by us.
+What differs: the model (theirs is configs/sec_gptoss20b.py), whose calls are off form only where they cannot be read;
+the index is Tantivy's and not SQLite's. Not run by us.
 """
 
 from jaxsearchrl.config import (
+    ChatConfig,
     CheckpointConfig,
     Config,
     CuratedConfig,
@@ -43,6 +44,7 @@ def get_config() -> Config:
             no_call="end",
             malformed_call="end",
         ),
+        chat=ChatConfig(format="qwen_xml", thinking=False),
         # 30,720 tokens in all, 2,048 a turn, as there. A slot's keys and values take 2.0 GB (8 of 32 layers have some),
         # its recurrent states 0.15 GB: 35 GB for 16.
         sampling=SamplingConfig(

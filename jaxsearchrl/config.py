@@ -9,7 +9,8 @@ from typing import Literal
 
 # The calls that one turn may have; what it has beyond them is refused with one answer.
 MAX_CALLS_PER_TURN = 8
-# Tokens that a chat format writes around a turn's answers, at most: 13 n + 10 for n of SmolLM2's, 5 n + 9 of Qwen's.
+# Tokens that a chat format writes around a turn's answers, at most: 13 n + 10 for n of SmolLM2's, 5 n + 9 of Qwen's,
+# about 12 n + 3 of gpt-oss's.
 WRAPPING_TOKENS = 16 * (MAX_CALLS_PER_TURN + 1)
 
 
@@ -36,6 +37,23 @@ class LoraConfig:
 
 
 @dataclass(frozen=True)
+class RetrieverConfig:
+    """What answers searches: the index of `task.corpus`, or an engine elsewhere (docs/search.md).
+
+    Tokens and keys come from environment variables.
+    """
+
+    kind: Literal["local", "search_r1", "elasticsearch", "zhihu", "wikipedia"] = "local"
+    url: str = ""  # http://host:8000/retrieve; http://host:9200/index/_search; empty: zhihu's and wikipedia's own
+    timeout: float = 15.0  # seconds of one request
+    tries: int = 3  # requests for one search at most, pauses in between
+    cache_file: str = ""  # keeps results, so that a run repeats without the engine; empty: none are kept
+    title_field: str = "title"  # elasticsearch: names of a document's fields
+    text_field: str = "text"
+    id_field: str = ""  # empty: the hit's own _id
+
+
+@dataclass(frozen=True)
 class CuratedConfig:
     """The curated-set task (docs/tasks.md). Files are JSONL; "demo" as a path means the demo's own."""
 
@@ -55,7 +73,7 @@ class CuratedConfig:
     max_observation_tokens: int = 512  # of what one turn is answered; WRAPPING_TOKENS go around it
     max_curated: int = 30
     empty_penalty: float = -0.2  # the flat reward of an empty curated set, and of an ending by a malformed call
-    format_penalty: float = 0.0  # subtracted once per episode that had a malformed call, on non-empty sets
+    format_penalty: float = 0.0  # subtracted once per episode that had a malformed or off-form call, on non-empty sets
     invalid_curation_penalty: float = 0.0  # subtracted per refused id
     unfinished_penalty: float = 0.0  # subtracted when the episode did not end by `finish`
     discovery_bonus: float = 0.0  # times the share of facts encountered anywhere
@@ -80,6 +98,7 @@ class SearchR1Config:
     eval_tasks: str = ""
     index_dir: str = ""  # empty: beside the corpus
     prompt_file: str = ""  # empty: the package's own
+    retriever: RetrieverConfig = field(default_factory=RetrieverConfig)  # not local: corpus stays empty
     play: Literal["agent", "direct", "rag"] = "agent"  # direct: no search; rag: the hits of the raw question, one turn
     max_turns: int = 4  # turns that may search
     final_turn: bool = True  # one more, without search, for an episode that has not answered
@@ -101,6 +120,7 @@ class SearchToolsConfig:
     eval_tasks: str = ""
     index_dir: str = ""  # empty: beside the corpus
     prompt_file: str = ""  # empty: the package's own
+    retriever: RetrieverConfig = field(default_factory=RetrieverConfig)  # not local: corpus stays empty
     play: Literal["agent", "direct", "rag"] = "agent"  # direct: no search; rag: the hits of the raw question, one turn
     max_searches: int = 4
     max_turns: int = 6
@@ -127,10 +147,14 @@ TaskConfig = CuratedConfig | SearchR1Config | SearchToolsConfig | GSM8KConfig
 
 @dataclass(frozen=True)
 class ChatConfig:
-    """The wire format between messages and tokens."""
+    """The wire format between messages and tokens (docs/formats.md)."""
 
-    format: Literal["chatml", "search_r1"] = "chatml"
-    terse_tools: bool = False  # tools as one short line each instead of JSON schemas, for small contexts
+    format: Literal["chatml", "search_r1", "qwen_xml", "harmony"] = "chatml"
+    terse_tools: bool = False  # chatml: tools as one short line each instead of JSON schemas, for small contexts
+    thinking: bool = True  # chatml, qwen_xml: False tells a Qwen3 or Qwen3.5 model not to reason before it speaks
+    header: Literal["full", "routing"] = "full"  # harmony: routing says but where calls go (the published SEC runs)
+    date: str = "2025-06-28"  # harmony: what the prompt says is today
+    reasoning: Literal["low", "medium", "high"] = "medium"  # harmony: the effort that the prompt asks for
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,23 @@
 All faults are reported at once, each naming its key and what to write instead.
 """
 
+import dataclasses
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
+from datetime import date
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 
 from jaxsearchrl.config import (
     WRAPPING_TOKENS,
+    ChatConfig,
     Config,
     CuratedConfig,
     GSM8KConfig,
+    RetrieverConfig,
     SearchR1Config,
     SearchToolsConfig,
     TrainConfig,
@@ -24,11 +29,22 @@ from jaxsearchrl.errors import ConfigError
 
 # What a resumed run may change: how long it runs, and what it reports and keeps. Its evaluations must stay comparable.
 _RUN_LENGTH = ("train.steps", "train.epochs")  # but not when the learning rate decays towards the end
-_MAY_CHANGE = (*_RUN_LENGTH, "eval.every", "checkpoint.", "telemetry.")
+# Where an engine answers, too: its host may be another one, what it searches by its path is held together elsewhere.
+_REACHING = tuple(f"task.retriever.{name}" for name in ("url", "timeout", "tries", "cache_file"))
+_MAY_CHANGE = (*_RUN_LENGTH, "eval.every", "checkpoint.", "telemetry.", *_REACHING)
 # What an evaluation of an adapter must share with the run that trained it.
 _ADAPTER = ("model.", "lora.", "chat.")
 
 _WARM_START_FILES = ("warm_start.records", "warm_start.demonstrations")
+
+# The formats that read a key of the chat section.
+_CHAT_KEYS = {
+    "terse_tools": ("chatml",),
+    "thinking": ("chatml", "qwen_xml"),
+    "header": ("harmony",),
+    "date": ("harmony",),
+    "reasoning": ("harmony",),
+}
 
 Number = int | float
 _LIMITS: tuple[tuple[str, Callable[[Number], bool], str], ...] = (
@@ -42,12 +58,13 @@ _LIMITS: tuple[tuple[str, Callable[[Number], bool], str], ...] = (
         "sampling.read_block sampling.tool_threads learning.pack_rows learning.pack_tokens train.steps train.epochs "
         "train.groups_per_step eval.tasks eval.tries warm_start.epochs warm_start.rows_per_step "
         "checkpoint.every checkpoint.keep_last task.search_k task.max_searches task.document_chars "
-        "learning.updates_per_step",
+        "learning.updates_per_step task.retriever.tries",
     ),
     (
         "above 0",
         lambda x: x > 0,
-        "lora.alpha learning.loss_constant learning.eps learning.clip_high warm_start.learning_rate",
+        "lora.alpha learning.loss_constant learning.eps learning.clip_high warm_start.learning_rate "
+        "task.retriever.timeout",
     ),
     ("at least 0.001", lambda x: x >= 0.001, "sampling.temperature"),
     ("0 (greedy) or at least 0.001", lambda x: x == 0 or x >= 0.001, "eval.temperature"),
@@ -151,6 +168,7 @@ def _combinations(config: Config) -> Iterator[str]:
     if any(sign in config.name for sign in "/\\\0") or config.name in (".", ".."):
         yield f"name = {config.name!r}: it names the run folder, so it must be no path"
     yield from _task(config)
+    yield from _chat(config)
     if sampling.read_block > 0 and sampling.capacity % sampling.read_block:
         yield (
             f"sampling.capacity = {sampling.capacity}: must be a multiple of "
@@ -225,6 +243,8 @@ def _task(config: Config) -> Iterator[str]:
         yield (
             f"task.search_default_k = {task.search_default_k}: must not exceed task.search_max_k = {task.search_max_k}"
         )
+    if isinstance(task, SearchR1Config | SearchToolsConfig):
+        yield from _retriever(task)
     if isinstance(task, SearchToolsConfig) and task.play == "agent" and task.max_searches >= task.max_turns:
         yield (
             f"task.max_searches = {task.max_searches}: the prompt allows so many, but in task.max_turns = "
@@ -236,10 +256,78 @@ def _task(config: Config) -> Iterator[str]:
             f"task.format_weight = {task.format_weight}: task.format_reward = 'structured' has weights of its own; "
             "set it to 0, or task.format_reward = 'added'"
         )
-    tags = isinstance(task, SearchR1Config)
-    if tags != (config.chat.format == "search_r1"):
-        wanted = "search_r1" if tags else "chatml"
-        yield f"chat.format = {config.chat.format!r}: task.name = {task.name!r} is played in {wanted!r}"
+
+
+def _chat(config: Config) -> Iterator[str]:
+    chat, task = config.chat, config.task
+    match task:
+        case SearchR1Config():
+            formats = ("search_r1",)
+        case GSM8KConfig():  # its score looks for <think> and <answer>
+            formats = ("chatml", "qwen_xml")
+        case _:
+            formats = ("chatml", "qwen_xml", "harmony")
+    if chat.format not in formats:
+        known = " or ".join(map(repr, formats))
+        yield f"chat.format = {chat.format!r}: task.name = {task.name!r} is played in {known}"
+    for key, readers in _CHAT_KEYS.items():
+        value = getattr(chat, key)
+        if value != getattr(ChatConfig(), key) and chat.format not in readers:
+            known = " and ".join(map(repr, readers))
+            yield f"chat.{key} = {value!r}: chat.format = {chat.format!r} does not read it, only {known}; leave it out"
+    try:
+        good = date.fromisoformat(chat.date).isoformat() == chat.date
+    except ValueError:
+        good = False
+    if not good:
+        yield f"chat.date = {chat.date!r}: must be a date, YYYY-MM-DD"
+
+
+# The keys that a kind of retriever uses, beside those that all do that are not local.
+_RETRIEVER_KEYS = {
+    "local": (),
+    "search_r1": ("url",),
+    "elasticsearch": ("url", "title_field", "text_field", "id_field"),
+    "zhihu": ("url",),
+    "wikipedia": ("url",),
+}
+
+
+def _retriever(task: SearchR1Config | SearchToolsConfig) -> Iterator[str]:
+    options, local = task.retriever, task.retriever.kind == "local"
+    used = ("kind", *_RETRIEVER_KEYS[options.kind], *(() if local else ("timeout", "tries", "cache_file")))
+    for field in dataclasses.fields(RetrieverConfig):
+        value = getattr(options, field.name)
+        if field.name not in used and value != field.default:
+            yield (
+                f"task.retriever.{field.name} = {value!r}: task.retriever.kind = {options.kind!r} makes no use of it; "
+                f"leave it at {field.default!r}, or choose another kind"
+            )
+    if not local:
+        for key, value in (("corpus", task.corpus), ("index_dir", task.index_dir)):
+            if value:
+                yield (
+                    f"task.{key} = {value!r}: would not be searched, since task.retriever.kind = {options.kind!r}; "
+                    "leave it empty, or set that to 'local'"
+                )
+    if "url" in used and (options.url or options.kind not in ("zhihu", "wikipedia")):
+        yield from _url(options.url)
+    for key in ("title_field", "text_field"):
+        if not getattr(options, key):
+            yield f"task.retriever.{key} is empty: name the field of a document"
+
+
+def _url(url: str) -> Iterator[str]:
+    wanted = "an address like http://127.0.0.1:8000/retrieve is wanted"
+    try:
+        parts = urlsplit(url)
+        complete = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number
+        parts, complete = urlsplit(""), False
+    if not complete or parts.query or parts.fragment or not url.isascii() or " " in url:
+        yield f"task.retriever.url = {url!r}: {wanted}, with nothing after its path"
+    elif "@" in parts.netloc:
+        yield "task.retriever.url: has a user or password, which would be stored; give them by environment variable"
 
 
 def _lora_modules(modules: Sequence[str]) -> Iterator[str]:
@@ -255,8 +343,9 @@ def _lora_modules(modules: Sequence[str]) -> Iterator[str]:
 
 def _required(config: Config, keys: Sequence[str]) -> Iterator[str]:
     values = leaf_values(config)
+    elsewhere = values.get("task.retriever.kind", "local") != "local"
     for key in filter(values.__contains__, keys):
-        if not values[key]:
+        if not values[key] and not (elsewhere and key == "task.corpus"):
             yield f"{key} is empty: this run needs it; set it in the config file, or --config.{key}=..."
 
 
@@ -276,6 +365,8 @@ def _files(config: Config) -> Iterator[str]:
     index_dir = values.get("task.index_dir", "")
     if Path(index_dir).is_file():
         yield f"task.index_dir = {index_dir!r}: is a file; a folder is wanted"
+    if (cache := values.get("task.retriever.cache_file", "")) and Path(cache).is_dir():
+        yield f"task.retriever.cache_file = {cache!r}: is a folder; a file is wanted"
 
 
 def _texts(config: Config) -> Iterator[str]:

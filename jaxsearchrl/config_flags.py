@@ -1,17 +1,18 @@
 """From the command line to a `Config`: the file named by `--config`, then `--config.section.key=value` in order."""
 
 import re
+import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import get_type_hints
 
-from absl import flags
+from absl import app, flags, logging
 
 from jaxsearchrl.config import Config
 from jaxsearchrl.config_tree import leaf_types, parse_value, section_types, type_errors, unknown_key, with_values
-from jaxsearchrl.errors import ConfigError, UserError
+from jaxsearchrl.errors import ConfigError, InfrastructureError, UserError
 
 Override = tuple[str, str]  # dotted key, text of the value
 
@@ -54,6 +55,17 @@ def parse_flags(argv: Sequence[str], overrides: list[Override]) -> list[str]:
     return rest[:1]
 
 
+def run_app(main: Callable[[Sequence[Override]], None]) -> None:
+    """Runs a program on the command line's overrides. A fault of user or infrastructure ends it with status 2."""
+    overrides: list[Override] = []
+    logging.set_verbosity(logging.WARNING)  # Orbax tells every detail; --verbosity=0 shows it
+    try:
+        app.run(lambda _: main(overrides), flags_parser=lambda words: parse_flags(words, overrides))
+    except (UserError, InfrastructureError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
 def load_config(path: str, overrides: Sequence[Override] = ()) -> Config:
     """The configuration of a file (`get_config() -> Config`) with overrides applied; named after its file if nameless.
 
@@ -81,7 +93,7 @@ def _unknown(config: Config, key: str) -> str:
 def _tasks_with(name: str) -> str:
     """The task families whose settings have a key of that name."""
     kinds = section_types(get_type_hints(Config)["task"])
-    return " or ".join(kind.__name__ for kind in kinds if name in get_type_hints(kind))
+    return " or ".join(kind.__name__ for kind in kinds if name in leaf_types(kind()))
 
 
 def _run_config_file(path: Path) -> Config:

@@ -5,21 +5,44 @@ It exercises every part of a run within a minute on a laptop, before a real mode
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from jaxsearchrl.chat.tool_json import write_call
-from jaxsearchrl.config import Config, CuratedConfig, GSM8KConfig, SearchR1Config, TaskConfig
+from jaxsearchrl.chat import tool_json, tool_xml
+from jaxsearchrl.config import (
+    ChatConfig,
+    Config,
+    CuratedConfig,
+    GSM8KConfig,
+    RetrieverConfig,
+    SearchR1Config,
+    SearchToolsConfig,
+    TaskConfig,
+)
 from jaxsearchrl.messages import ToolCall
 from jaxsearchrl.models.architecture import Family
 from jaxsearchrl.models.files import open_checkpoint
 from jaxsearchrl.models.tiny import write_tiny_checkpoint
 
-CAPACITY = 2560  # tokens of an episode: the prompt with its tools takes 1,100, the rest is for three turns
+CAPACITY = 2816  # tokens of an episode: the prompt with its tools takes up to 1,400, the rest is for three turns
 TRAIN_TASKS, EVAL_TASKS = 8, 4
 VOCABULARY = 4096
 TURNS = 100  # of a kind, that are one token each
+# Control tokens; the second begins a message, the last ends a turn.
+CHATML_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+HARMONY_TOKENS = (
+    "<|endoftext|>",
+    "<|start|>",
+    "<|end|>",
+    "<|message|>",
+    "<|channel|>",
+    "<|constrain|>",
+    "<|call|>",
+    "<|return|>",
+)
+
+WriteCall = Callable[[ToolCall], str]
 
 _SYLLABLES = (
     "ar",
@@ -45,22 +68,28 @@ _CRAFTS = ("glass", "rope", "cheese", "clocks", "paper", "salt", "barrels", "lac
 def dry_run_config(config: Config, folder: str | Path) -> Config:
     """`config` with a tiny model, corpus and tasks (all written into `folder`) and small sizes; the rest stays.
 
-    Remote metric writers are switched off, and a warm start imitates the task's rule: recorded ids belong to another
-    tokenizer. The same folder and config give the same files. Raises UserError when model.path cannot be read.
+    Remote metric writers and retrievers are switched off, and a warm start imitates the task's rule: recorded ids
+    belong to another tokenizer. In harmony there always is one, for a random model never says a whole call of that. The
+    same folder and config give the same files. Raises UserError when model.path cannot be read.
     """
     folder = Path(folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    paths, turns = _sample(folder, config.task)
+    harmony = config.chat.format == "harmony"
+    write_call = tool_xml.write_call if config.chat.format == "qwen_xml" else tool_json.write_call
+    paths, turns = _sample(folder, config.task, write_call)
     model = folder / "model"
     words = [path for key, path in paths.items() if key in ("train_tasks", "corpus")]
-    vocab_size, end = _write_tokenizer(model, words, turns)
+    if harmony:
+        vocab_size, end = _write_tokenizer(model, words, (), HARMONY_TOKENS)
+    else:
+        vocab_size, end = _write_tokenizer(model, words, [_behind_prompt(turn, config.chat) for turn in turns])
     write_tiny_checkpoint(
         model, _family(config.model.path), vocab_size=vocab_size, max_positions=CAPACITY, eos_ids=(end,)
     )
     return replace(
         config,
         model=replace(config.model, path=str(model), tokenizer=""),
-        task=replace(config.task, **paths, **_small(config.task)),
+        task=replace(config.task, **paths, **_small(config.task), **_local(config.task)),
         sampling=replace(
             config.sampling,
             slots=4,
@@ -80,7 +109,7 @@ def dry_run_config(config: Config, folder: str | Path) -> Config:
         eval=replace(config.eval, every=min(config.eval.every, 1), tasks=2, tries=min(config.eval.tries, 2)),
         warm_start=replace(
             config.warm_start,
-            trajectories=min(config.warm_start.trajectories, 4),
+            trajectories=max(2 * harmony, min(config.warm_start.trajectories, 4)),
             records="",
             demonstrations="",
             epochs=1,
@@ -96,6 +125,11 @@ def _small(task: TaskConfig) -> dict[str, int]:
     return {name: min(getattr(task, name), size) for name, size in sizes.items() if hasattr(task, name)}
 
 
+def _local(task: TaskConfig) -> dict[str, RetrieverConfig]:
+    """An engine elsewhere knows nothing of the invented towns."""
+    return {"retriever": RetrieverConfig()} if isinstance(task, SearchR1Config | SearchToolsConfig) else {}
+
+
 def _family(path: str) -> Family:
     """The family of the experiment's model; llama (the demo's) where there is no model yet."""
     if path in ("", "demo") or not Path(path).exists():
@@ -104,7 +138,15 @@ def _family(path: str) -> Family:
     return open_checkpoint(path).architecture.family
 
 
-def _sample(folder: Path, task: TaskConfig) -> tuple[dict[str, str], list[str]]:
+def _behind_prompt(turn: str, chat: ChatConfig) -> str:
+    """The turn as it follows a prompt that may have opened its reasoning."""
+    opened = chat.format == "qwen_xml" and chat.thinking
+    if not opened:
+        return turn
+    return turn.removeprefix("<think>") if turn.startswith("<think>") else f"</think>{turn}"
+
+
+def _sample(folder: Path, task: TaskConfig, write_call: WriteCall) -> tuple[dict[str, str], list[str]]:
     """Writes a corpus of invented towns, and tasks that ask about some; no town is in both task files.
 
     Returns the task's paths, and turns that a policy may write: some are right, some are not.
@@ -121,7 +163,7 @@ def _sample(folder: Path, task: TaskConfig) -> tuple[dict[str, str], list[str]]:
         facts.append((*asked, f"t{number}"))
     match task:
         case CuratedConfig():
-            rows, turns = _joined_tasks(facts, generator), _curated_turns(documents)
+            rows, turns = _joined_tasks(facts, generator), _curated_turns(documents, write_call)
         case GSM8KConfig():
             rows, turns = _sums(generator), [f"<think>So.</think><answer> {n} </answer>" for n in range(4, 20)]
         case _:
@@ -135,7 +177,7 @@ def _sample(folder: Path, task: TaskConfig) -> tuple[dict[str, str], list[str]]:
                 for number, (question, answer, _) in enumerate(facts[: TRAIN_TASKS + EVAL_TASKS])
             ]
             tags = isinstance(task, SearchR1Config)
-            turns = _question_turns(names, sorted({answer for _, answer, _ in facts}), tags)
+            turns = _question_turns(names, sorted({answer for _, answer, _ in facts}), tags, write_call)
     paths = {
         "train_tasks": _write_jsonl(folder / "train_tasks.jsonl", rows[:TRAIN_TASKS]),
         "eval_tasks": _write_jsonl(folder / "eval_tasks.jsonl", rows[TRAIN_TASKS:]),
@@ -176,7 +218,7 @@ def _write_jsonl(path: Path, rows: list[dict]) -> Path:
     return path
 
 
-def _curated_turns(documents: Sequence[Mapping[str, str]]) -> list[str]:
+def _curated_turns(documents: Sequence[Mapping[str, str]], write_call: WriteCall) -> list[str]:
     """Calls that search for a few towns, curate a handful of documents, and finish."""
     titles, ids = ([document[key] for document in documents] for key in ("title", "id"))
     generator = random.Random(0)
@@ -187,7 +229,7 @@ def _curated_turns(documents: Sequence[Mapping[str, str]]) -> list[str]:
     return [write_call(call) for call in calls]
 
 
-def _question_turns(names: Sequence[str], answers: Sequence[str], tags: bool) -> list[str]:
+def _question_turns(names: Sequence[str], answers: Sequence[str], tags: bool, write_call: WriteCall) -> list[str]:
     """A search for each town, and each answer, by tags or by calls."""
     if tags:
         searches = [f"<think>Hm.</think><search> {name} </search>" for name in names]
@@ -196,7 +238,9 @@ def _question_turns(names: Sequence[str], answers: Sequence[str], tags: bool) ->
     return [*searches, *(f"Answer: {answer}" for answer in answers)]
 
 
-def _write_tokenizer(folder: Path, words: Sequence[str], turns: Sequence[str]) -> tuple[int, int]:
+def _write_tokenizer(
+    folder: Path, words: Sequence[str], turns: Sequence[str], control: Sequence[str] = CHATML_TOKENS
+) -> tuple[int, int]:
     """A byte-level BPE of the files `words` and of the words of prompts and tools, as a Hugging Face folder.
 
     turns: texts that are one token each. So a random model says them by chance, rewards differ, and there is something
@@ -209,7 +253,7 @@ def _write_tokenizer(folder: Path, words: Sequence[str], turns: Sequence[str]) -
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY,
-        special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+        special_tokens=list(control),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
@@ -221,9 +265,9 @@ def _write_tokenizer(folder: Path, words: Sequence[str], turns: Sequence[str]) -
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": "<|im_start|>",
-        "eos_token": "<|im_end|>",
-        "pad_token": "<|im_end|>",
+        "bos_token": control[1],
+        "eos_token": control[-1],
+        "pad_token": control[-1],
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2), encoding="utf-8")
-    return tokenizer.get_vocab_size(), tokenizer.get_vocab()["<|im_end|>"]
+    return tokenizer.get_vocab_size(), tokenizer.get_vocab()[control[-1]]

@@ -3,7 +3,7 @@
 import hashlib
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from jaxsearchrl.chat.chatml import ChatML
 from jaxsearchrl.chat.format import ChatFormat
+from jaxsearchrl.chat.harmony import Harmony
 from jaxsearchrl.chat.search_r1 import SearchR1Tags
 from jaxsearchrl.chat.tokenizer import load_tokenizer
 from jaxsearchrl.config import (
@@ -30,6 +31,7 @@ from jaxsearchrl.models.decoder import Model, Weights, build_model
 from jaxsearchrl.models.files import open_checkpoint
 from jaxsearchrl.models.loading import load_base
 from jaxsearchrl.models.peft_adapter import adapter_of, write_adapter
+from jaxsearchrl.search.counters import SearchCounters
 from jaxsearchrl.tasks.environment import Environment
 from jaxsearchrl.tasks.families import open_family
 from jaxsearchrl.tasks.family import Family, Task
@@ -45,6 +47,7 @@ class Experiment:
     """A configuration (its demo paths resolved) and what it names.
 
     vocab_size: ids from here on are never sampled, and have no share in the learner's softmax.
+    searches: what an engine elsewhere answered; of a local index nothing is counted.
     """
 
     config: Config
@@ -57,6 +60,7 @@ class Experiment:
     family: Family
     train_tasks: Sequence[Task]
     eval_tasks: Sequence[Task]
+    searches: SearchCounters = field(default_factory=SearchCounters)
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
@@ -82,9 +86,10 @@ def load_experiment(config: Config, progress: Progress) -> Experiment:
     """Loads, announcing each phase. Raises UserError naming the file or key at fault."""
     config = resolve_demo(config)
     options = config.task
+    searches = SearchCounters()
     check_prompt(options)  # a fault in the file shows now, not in the first episode
     with progress.phase("tasks and search index"):
-        family = open_family(options)
+        family = open_family(options, searches)
         train_tasks = _tasks(family, options, options.train_tasks)
         eval_tasks = _tasks(family, options, options.eval_tasks)[: config.eval.tasks]
     with progress.phase("model"):
@@ -96,7 +101,7 @@ def load_experiment(config: Config, progress: Progress) -> Experiment:
                 f"the model's context has {arch.max_positions} positions"
             )
         tokenizer = load_tokenizer(config.model.tokenizer or config.model.path)
-        chat = _chat_format(config.chat, tokenizer)
+        chat = chat_format(config.chat, tokenizer)
         if chat.vocab_size > arch.vocab_size:
             raise ConfigError(
                 f"the tokenizer of {config.model.tokenizer or config.model.path} has ids up to {chat.vocab_size - 1}, "
@@ -116,6 +121,7 @@ def load_experiment(config: Config, progress: Progress) -> Experiment:
         family=family,
         train_tasks=train_tasks,
         eval_tasks=eval_tasks,
+        searches=searches,
     )
     _check_prompts(experiment)
     return experiment
@@ -127,12 +133,28 @@ def _tasks(family: Family, options: TaskConfig, path: str) -> Sequence[Task]:
     return tasks
 
 
-def _chat_format(config: ChatConfig, tokenizer: "PreTrainedTokenizerFast") -> ChatFormat:
+def chat_format(config: ChatConfig, tokenizer: "PreTrainedTokenizerFast") -> ChatFormat:
+    """The format that a configuration names.
+
+    Raises UserError for a tokenizer without its control tokens, and ConfigError for one whose template has other calls.
+    """
+    template = str(tokenizer.chat_template or "")
+    if "<tool_call>" in template:
+        own, calls = ("qwen_xml", "as tags") if "<function=" in template else ("chatml", "as JSON")
+        if {config.format, own} == {"chatml", "qwen_xml"}:
+            raise ConfigError(
+                f"chat.format = {config.format!r}: in the tokenizer's own chat template calls are written {calls}; "
+                f"set it to {own!r}"
+            )
     match config.format:
         case "chatml":
-            return ChatML(tokenizer, terse_tools=config.terse_tools)
+            return ChatML(tokenizer, terse_tools=config.terse_tools, thinking=config.thinking)
         case "search_r1":
             return SearchR1Tags(tokenizer)
+        case "qwen_xml":
+            return ChatML(tokenizer, calls="xml", thinking=config.thinking)
+        case "harmony":
+            return Harmony(tokenizer, date=config.date, reasoning=config.reasoning, header=config.header)
 
 
 def _check_prompts(experiment: Experiment) -> None:

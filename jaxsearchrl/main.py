@@ -8,11 +8,11 @@ Single settings are replaced by --config.section.key=value, e.g. --config.train.
 import sys
 from collections.abc import Sequence
 
-from absl import app, flags, logging
+from absl import flags
 
 from jaxsearchrl.config import Config
 from jaxsearchrl.config_checks import total_steps, validate
-from jaxsearchrl.config_flags import Override, load_config, parse_flags
+from jaxsearchrl.config_flags import Override, load_config, run_app
 from jaxsearchrl.config_tree import to_json
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.run_folder import local_folder
@@ -90,16 +90,5 @@ def _experiment(overrides: Sequence[Override]) -> tuple[Config, str]:
     return config, workdir
 
 
-def run(argv: list[str] | None = None) -> None:
-    """The command line: a fault of its user is printed without a traceback, with exit status 2."""
-    overrides: list[Override] = []
-    logging.set_verbosity(logging.WARNING)  # Orbax tells every detail; --verbosity=0 shows it
-    try:
-        app.run(lambda _: main(overrides), argv=argv, flags_parser=lambda words: parse_flags(words, overrides))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-
-
 if __name__ == "__main__":
-    run()
+    run_app(main)

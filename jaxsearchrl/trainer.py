@@ -148,7 +148,7 @@ def _step(run: Run) -> None:
     about = {"run": config.name, "split": "train", "step": step, "adapter": run.step}
     records = to_records(rollouts, tasks, tries, advantages=advantages.advantages, **about)
     write_records(run.output, "train", step, records)
-    metrics = rollout_metrics(records, tries) | expert_metrics(run.engine.load)
+    metrics = rollout_metrics(records, tries) | expert_metrics(run.engine.load) | experiment.searches.take()
     _refuse_failures(config, f"step {step}", metrics, rollouts)
     run.interruption.check()
     lora, opt_state, learned = _learn(run, rollouts, advantages)
@@ -187,6 +187,7 @@ def _rollouts(
     run: Run, tasks: Sequence[Task], tries: int, part: str, temperature: float, step: int = -1
 ) -> list[Rollout]:
     """Plays with the current adapter, on a random stream of its own."""
+    run.experiment.searches.take()  # what came before these rollouts is not theirs
     run.engine.renew(run.lora, seed_of(run.config.train.seed, part, run.step if step < 0 else step))
     with run.progress.phase("rollouts" if part == "train" else part, total=len(tasks) * tries) as advance:
 
@@ -379,7 +380,7 @@ def _evaluate(run: Run, split: str) -> None:
     records = to_records(rollouts, tasks, tries, run=run.config.name, split=split, step=run.step, adapter=run.step)
     write_records(run.output, split, run.step, records)
     measures = run.experiment.family.measures
-    metrics = summarise(records, tries, measures)
+    metrics = summarise(records, tries, measures) | run.experiment.searches.take()
     _refuse_failures(run.config, f"{split} after step {run.step}", metrics, rollouts)
     run.writers.write(run.step, split, metrics)
     run.progress.note(f"{split} after step {run.step}: {_values(metrics, measures)}  ({len(tasks)} tasks x {tries})")

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from benchmarks import search_server
 from benchmarks.head import Head, run_head
 from benchmarks.learner import Learn, run_learner
 from benchmarks.run import NAMES, main, table, workloads
@@ -75,3 +76,11 @@ def test_every_named_workload_exists():
 
 def test_a_table_aligns_its_values():
     assert table("t", {"a": 1, "long": 1234.5}) == "t\n  a     1\n  long  1,234.500"
+
+
+def test_the_search_server_is_compared_with_the_index_itself():
+    rows = search_server.main(["--documents", "50", "--queries", "20"])
+    assert [row["clients"] for row in rows] == [1, 8]
+    for row in rows:
+        assert row["added p50 ms"] == row["served p50 ms"] - row["direct p50 ms"]
+        assert 0 < row["served p50 ms"] <= row["served p99 ms"]

@@ -177,6 +177,78 @@ def test_demonstrations_are_of_the_curated_set():
     assert fault.startswith("warm_start.demonstrations: are of the curated set; task.name = 'gsm8k'")
 
 
+SERVER = {"task.retriever.kind": "search_r1", "task.retriever.url": "http://10.0.0.7:8000/retrieve"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "says"),
+    [
+        ({"task.retriever.url": "http://h/retrieve"}, "task.retriever.url", "kind = 'local' makes no use of it"),
+        ({"task.retriever.cache_file": "c"}, "task.retriever.cache_file", "kind = 'local' makes no use of it"),
+        ({**SERVER, "task.retriever.text_field": "body"}, "task.retriever.text_field", "leave it at 'text'"),
+        ({**SERVER, "task.corpus": "c.jsonl"}, "task.corpus", "would not be searched"),
+        ({**SERVER, "task.index_dir": "i"}, "task.index_dir", "would not be searched"),
+        ({**SERVER, "task.retriever.tries": 0}, "task.retriever.tries", "at least 1"),
+        ({**SERVER, "task.retriever.timeout": 0.0}, "task.retriever.timeout", "above 0"),
+        ({"task.retriever.kind": "elasticsearch"}, "task.retriever.url", "an address like"),
+        (
+            {**SERVER, "task.retriever.kind": "elasticsearch", "task.retriever.title_field": ""},
+            "task.retriever.title_field",
+            "name the field",
+        ),
+        *(
+            ({**SERVER, "task.retriever.url": url}, "task.retriever.url", says)
+            for url, says in (
+                ("", "an address like"),
+                ("10.0.0.7:8000", "an address like"),
+                ("ftp://h/x", "an address like"),
+                ("http://", "an address like"),
+                ("http://h:x/", "an address like"),
+                ("http://h:99999/", "an address like"),
+                ("http://h/retrieve?key=1", "nothing after its path"),
+                ("http://h/retr ieve", "an address like"),
+                ("http://me:secret@h/retrieve", "give them by environment variable"),
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_an_impossible_retriever_names_its_key(changes, key, says):
+    (fault,) = faults_of(changes)
+    assert fault.startswith(key)
+    assert says in fault
+    assert "secret" not in fault
+
+
+def test_a_retriever_elsewhere_needs_no_corpus_and_no_network(tmp_path):
+    home = next(family for family in FAMILIES if "task.retriever.url" in leaf_values(family))
+    required = ("task.corpus",)
+    assert faults(home, required=required) != []
+    assert faults(with_values(home, SERVER), required=required) == []
+    (fault,) = faults(with_values(home, {**SERVER, "task.retriever.cache_file": str(tmp_path)}))
+    assert fault.endswith("is a folder; a file is wanted")
+
+
+def test_web_searches_have_addresses_of_their_own():
+    for kind in ("zhihu", "wikipedia"):
+        assert faults_of({"task.retriever.kind": kind}) == []
+        assert (
+            faults_of({"task.retriever.kind": kind, "task.retriever.url": "https://de.wikipedia.org/w/api.php"}) == []
+        )
+        (fault,) = faults_of({"task.retriever.kind": kind, "task.retriever.url": "nowhere"})
+        assert fault.startswith("task.retriever.url = 'nowhere'")
+
+
+def test_a_run_may_go_on_with_its_server_elsewhere_but_not_with_another_engine():
+    old = with_values(FAMILIES[1], SERVER)
+    moved = {"task.retriever.url": "http://10.0.0.8:9000/retrieve", "task.retriever.timeout": 60.0}
+    check_resume(old, with_values(old, {**moved, "task.retriever.tries": 5, "task.retriever.cache_file": "c"}), "here")
+    with pytest.raises(
+        ConfigError, match=r"task\.retriever\.kind: the run has 'search_r1', this command 'elasticsearch'"
+    ):
+        check_resume(old, with_values(old, {"task.retriever.kind": "elasticsearch"}), "here")
+
+
 def test_all_faults_are_listed_at_once():
     changes = {"train.group_size": 1, "sampling.slots": 0, "task.search_default_k": 26, "task.corpus": "nowhere.jsonl"}
     found = faults(with_values(Config(), changes))
@@ -258,11 +330,32 @@ def test_required_keys_may_not_be_empty():
     assert "--config.task.corpus=" in fault
 
 
+@pytest.mark.parametrize("format", ["chatml", "search_r1", "qwen_xml", "harmony"])
 @pytest.mark.parametrize("config", FAMILIES, ids=lambda config: config.task.name)
-def test_a_task_is_played_in_its_own_format_only(config):
-    other = "chatml" if config.chat.format == "search_r1" else "search_r1"
-    [fault] = faults(with_values(config, {"chat.format": other}), check_files=False)
-    assert fault == f"chat.format = {other!r}: task.name = {config.task.name!r} is played in {config.chat.format!r}"
+def test_a_task_is_played_in_its_own_formats_only(config, format):
+    known = {"search_r1": ["search_r1"], "gsm8k": ["chatml", "qwen_xml"]}
+    formats = known.get(config.task.name, ["chatml", "qwen_xml", "harmony"])
+    found = faults(with_values(config, {"chat.format": format}), check_files=False)
+    wanted = " or ".join(map(repr, formats))
+    fault = f"chat.format = {format!r}: task.name = {config.task.name!r} is played in {wanted}"
+    assert found == ([] if format in formats else [fault])
+
+
+def test_a_setting_that_the_format_does_not_read_is_refused():
+    for values, fault in (
+        ({"format": "harmony", "thinking": False}, "'harmony' does not read it, only 'chatml' and 'qwen_xml'; leave"),
+        ({"format": "harmony", "terse_tools": True}, "'harmony' does not read it, only 'chatml'; leave it out"),
+        ({"format": "qwen_xml", "terse_tools": True}, "'qwen_xml' does not read it, only 'chatml'; leave it out"),
+        ({"header": "routing"}, "chat.header = 'routing': chat.format = 'chatml' does not read it, only 'harmony'"),
+        ({"date": "2031-01-02"}, "chat.date = '2031-01-02': chat.format = 'chatml' does not read it"),
+        ({"reasoning": "high"}, "chat.reasoning = 'high': chat.format = 'chatml' does not read it, only 'harmony'"),
+        ({"format": "harmony", "date": "2031-02-30"}, "chat.date = '2031-02-30': must be a date, YYYY-MM-DD"),
+        ({"format": "harmony", "date": "20310203"}, "chat.date = '20310203': must be a date, YYYY-MM-DD"),
+    ):
+        [found] = faults_of({f"chat.{key}": value for key, value in values.items()})
+        assert fault in found
+    for values in ({"thinking": False}, {"format": "harmony", "date": "2031-01-02", "reasoning": "low"}):
+        assert not faults_of({f"chat.{key}": value for key, value in values.items()})
 
 
 def test_the_structured_score_has_no_further_weight():

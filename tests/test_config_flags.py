@@ -81,9 +81,21 @@ def test_a_key_of_another_task_family_is_said_to_be_one(config_file):
     path = config_file("def get_config():\n    return Config()\n")
     with pytest.raises(ConfigError, match=r"^task\.match is a key of SearchR1Config, but this .* is a CuratedConfig$"):
         load_config(path, [("task.match", "cover")])
+    with pytest.raises(
+        ConfigError, match=r"^task\.retriever\.url is a key of SearchR1Config or SearchToolsConfig, but"
+    ):
+        load_config(path, [("task.retriever.url", "x")])
     with pytest.raises(ConfigError, match=r"task\.name: the config file chooses the family: task=CuratedConfig or "):
         load_config(path, [("task.name", "search_r1")])
     assert load_config(path, [("task.name", "curated")]).task.name == "curated"
+
+
+def test_a_misspelt_key_within_a_tasks_section_names_the_nearest(config_file):
+    path = config_file("def get_config():\n    return Config(task=SearchR1Config())\n")
+    with pytest.raises(ConfigError, match=r"nearest valid key is task\.retriever\.url"):
+        load_config(path, [("task.retriever.ulr", "x")])
+    config = load_config(path, [("task.retriever.kind", "search_r1"), ("task.retriever.timeout", "2.5")])
+    assert (config.task.retriever.kind, config.task.retriever.timeout) == ("search_r1", 2.5)
 
 
 def test_a_file_of_wrong_types_is_said_to_be_one_beside_an_override(config_file):

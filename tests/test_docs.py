@@ -13,6 +13,7 @@ from jaxsearchrl.config_tree import leaf_types
 from jaxsearchrl.evaluation.evaluate import summarise
 from jaxsearchrl.messages import AssistantTurn
 from jaxsearchrl.records import CallRecord, RolloutRecord, TurnRecord
+from jaxsearchrl.search.counters import SearchCounters
 from jaxsearchrl.tasks.curated.data import Fact
 from jaxsearchrl.tasks.curated.family import CuratedFamily
 from jaxsearchrl.tasks.curated.reward import Counters
@@ -55,7 +56,8 @@ def test_named_files_exist(document):
     names = [word for word in quoted(document.read_text()) if re.fullmatch(r"[\w/]+\.(py|md)|\w+(/\w+)*/", word)]
     places = (ROOT, PACKAGE, ROOT / "docs")
     missing = [name for name in names if not any((place / name).exists() for place in places)]
-    assert not [name for name in missing if not re.match(r"(runs|evaluations|plots|rollouts|tensorboard)/", name)]
+    made = r"(runs|sweeps|evaluations|plots|rollouts|tensorboard)/"
+    assert not [name for name in missing if not re.match(made, name)]
 
 
 def test_named_tests_exist(document):
@@ -94,6 +96,10 @@ def scores() -> list[tuple[Score, Sequence[str]]]:
 def test_every_metric_is_documented_and_every_documented_metric_exists():
     made = {"compilations", "seconds/rollouts", "seconds/update"}
     learnt = (PACKAGE / "trainer.py").read_text() + (PACKAGE / "learning/step.py").read_text()
+    counters = SearchCounters()
+    with counters.search():
+        pass
+    made |= set(counters.take())
     made |= set(re.findall(r'"((?:learn|speed)/\w+)"', learnt)) | set(expert_metrics(np.ones((1, 2))))
     for score, measures in scores():
         record = RolloutRecord(

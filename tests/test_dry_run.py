@@ -5,20 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from jaxsearchrl.chat.chatml import ChatML
 from jaxsearchrl.chat.tokenizer import load_tokenizer
 from jaxsearchrl.config import WRAPPING_TOKENS, Config
 from jaxsearchrl.config_checks import validate
 from jaxsearchrl.config_tree import diff, with_values
 from jaxsearchrl.dry_run import dry_run_config
-from jaxsearchrl.experiment import load_experiment
+from jaxsearchrl.experiment import chat_format, load_experiment
+from jaxsearchrl.messages import ToolCall
 from jaxsearchrl.models.files import open_checkpoint
 from jaxsearchrl.models.tiny import write_tiny_checkpoint
 from jaxsearchrl.rollouts.play import play
+from jaxsearchrl.rollouts.scripted import scripted_rollout
 from jaxsearchrl.search.index import open_or_build
 from jaxsearchrl.tasks.curated.data import load_tasks
 from jaxsearchrl.tasks.curated.environment import CuratedEnvironment
 from jaxsearchrl.tasks.curated.rule import RuleAgent
+from jaxsearchrl.tasks.curated.tools import check_arguments, tool_specs
 from jaxsearchrl.telemetry.progress import Progress
 
 REQUIRED = ("model.path", "task.corpus", "task.train_tasks", "task.eval_tasks")
@@ -127,9 +129,15 @@ def test_the_tokenizer_gives_back_any_text(tmp_path):
     assert tokenizer.convert_ids_to_tokens([1, 2]) == ["<|im_start|>", "<|im_end|>"]
 
 
-def test_an_episode_fits_the_sampler_and_can_earn_a_reward(tmp_path):
-    config = dry_run_config(Config(), tmp_path)
-    chat = ChatML(load_tokenizer(config.model.path))
+@pytest.fixture(params=["chatml", "qwen_xml", "harmony"])
+def tiny(request, tmp_path):
+    """A configuration with each format for calls, and the format."""
+    config = dry_run_config(with_values(Config(), {"chat.format": request.param}), tmp_path)
+    return config, chat_format(config.chat, load_tokenizer(config.model.path))
+
+
+def test_an_episode_fits_the_sampler_and_can_earn_a_reward(tiny):
+    config, chat = tiny
     index = open_or_build(config.task.corpus, config.task.index_dir)
     rewards = []
     for task in load_tasks(config.task.train_tasks):
@@ -140,3 +148,33 @@ def test_an_episode_fits_the_sampler_and_can_earn_a_reward(tmp_path):
         turn = config.sampling.max_turn_tokens + config.task.max_observation_tokens + WRAPPING_TOKENS
         assert prompt + config.task.max_turns * turn < config.sampling.capacity
     assert max(rewards) > 0
+
+
+def test_a_warm_start_imitates_what_the_rule_says(tiny):
+    """Each turn of its rows, read as the policy's turns are, calls what the records say."""
+    config, chat = tiny
+    index = open_or_build(config.task.corpus, config.task.index_dir)
+    task = load_tasks(config.task.train_tasks)[0]
+    environment = CuratedEnvironment(task, index, index, config.task, chat.count_tokens)
+    rollout = scripted_rollout(RuleAgent(), environment, chat, config.sampling)
+    assert rollout.turns
+    for turn in rollout.turns:
+        ids = rollout.trajectory.tokens[slice(*turn.tokens)]
+        assert all(rollout.trajectory.action_mask[slice(*turn.tokens)])
+        read = chat.parse(ids, stopped=True, tools=environment.tools)
+        assert [(call.name, call.arguments) for call in read.calls] == [(c.name, c.arguments) for c in turn.calls]
+        assert len(read.calls) == 1 or not chat.one_call_a_turn
+
+
+def test_a_random_model_says_whole_calls_by_chance(tiny):
+    """But in harmony, where a call is several control tokens; there a warm start has something to learn from."""
+    config, chat = tiny
+    added = load_tokenizer(config.model.path).added_tokens_decoder
+    turns = [i for i, token in added.items() if not token.special]
+    assert bool(turns) == (config.chat.format != "harmony")
+    assert config.warm_start.trajectories == (2 if config.chat.format == "harmony" else 0)
+    specs = list(tool_specs(config.task).values())
+    for i in turns:
+        [call] = chat.parse([i, chat.stop_ids[0]], stopped=True, tools=specs).calls
+        assert isinstance(call, ToolCall)
+        check_arguments(next(spec for spec in specs if spec.name == call.name), call.arguments)

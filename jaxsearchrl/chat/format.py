@@ -20,6 +20,11 @@ class ChatFormat(Protocol):
         ...
 
     @property
+    def one_call_a_turn(self) -> bool:
+        """Whether a turn ends with its first call, so that `turn_ids` takes no turn with several."""
+        ...
+
+    @property
     def vocab_size(self) -> int:
         """Largest usable id + 1: ids from here on are padding rows of the embedding and are never sampled."""
         ...
@@ -39,8 +44,11 @@ class ChatFormat(Protocol):
         """Ids that a policy would have sampled to say `turn`, stop id included (scripted agents, supervised rows)."""
         ...
 
-    def parse(self, ids: Sequence[int], *, stopped: bool) -> AssistantTurn:
-        """What sampled ids say. Never raises: what cannot be read is a `MalformedCall`."""
+    def parse(self, ids: Sequence[int], *, stopped: bool, tools: Sequence[ToolSpec] = ()) -> AssistantTurn:
+        """What sampled ids say. Never raises: what cannot be read is a `MalformedCall`.
+
+        tools: those of the prompt, for a format whose calls do not say the types of their arguments.
+        """
         ...
 
     def count_tokens(self, text: str) -> int:

@@ -33,6 +33,7 @@ class SearchR1Tags:
     """
 
     stop_strings: tuple[str, ...] = ("</search>", "</answer>")
+    one_call_a_turn = True
 
     def __init__(self, tokenizer: "PreTrainedTokenizerFast"):
         """Raises UserError for a tokenizer without ChatML tokens, as `ChatML` does."""
@@ -52,7 +53,7 @@ class SearchR1Tags:
         """Ids that a policy would have sampled to say `turn.text`."""
         return self._chatml.encode(turn.text)
 
-    def parse(self, ids: Sequence[int], *, stopped: bool) -> AssistantTurn:
+    def parse(self, ids: Sequence[int], *, stopped: bool, tools: Sequence[ToolSpec] = ()) -> AssistantTurn:
         """What sampled ids say. Never raises. truncated: neither a closing tag nor an end-of-text token ended it."""
         said = ids[:-1] if ids and ids[-1] in self.stop_ids else ids
         return read_turn(self.decode(said), truncated=not stopped)

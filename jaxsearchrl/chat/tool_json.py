@@ -1,4 +1,4 @@
-"""Tool calls as JSON between `<tool_call>` and `</tool_call>` (Qwen2.5, Qwen3, SmolLM2): writing turns, reading turns.
+"""Tool calls as JSON (Qwen2.5, Qwen3, SmolLM2): `<tool_call>{"name": …, "arguments": {…}}</tool_call>`.
 
 What a model writes is untrusted: reading never raises. Our rules, where the models' own documentation leaves room:
 
@@ -6,7 +6,6 @@ What a model writes is untrusted: reading never raises. Our rules, where the mod
   A missing or further key, a key given twice, NaN, Infinity, numbers out of range, half a surrogate pair, and nesting
   deeper than 32 levels are refused. Names and arguments are not checked against the tools; the environment does that.
 * A call must be closed by `</tool_call>`, even when its JSON is complete.
-* Calls inside `<think>` … `</think>` are reasoning and are not read. A `<think>` that stays open reaches to the end.
 * A `</tool_call>` inside a JSON string belongs to the string.
 """
 
@@ -14,13 +13,11 @@ import json
 import re
 from typing import Any
 
+from jaxsearchrl.chat import turns, untrusted_json
 from jaxsearchrl.messages import AssistantTurn, MalformedCall, ToolCall
-from jaxsearchrl.strict_json import DECODER, check_value, too_deep
+from jaxsearchrl.strict_json import DECODER, too_deep
 
-_OPENING = re.compile(r"<think>|<tool_call>")
-_CALL_TAG = re.compile(r"</?tool_call>")
 _SPACE = re.compile(r"\s*")
-_MAX_DEPTH = 32
 
 # Not a call that could be copied as it stands: a small model would.
 _RIGHT_FORM = '<tool_call>{"name": ..., "arguments": {...}}</tool_call>'
@@ -36,44 +33,18 @@ def write_call(call: ToolCall | MalformedCall) -> str:
 
 def write_turn(turn: AssistantTurn) -> str:
     """Reasoning, then text, then the calls, each call on its own lines."""
-    reasoning = f"<think>\n{turn.reasoning}\n</think>\n\n" if turn.reasoning else ""
-    return reasoning + "\n".join([turn.text] * bool(turn.text) + [write_call(call) for call in turn.calls])
+    return turns.write_turn(turn, write_call)
 
 
 def read_turn(text: str, *, truncated: bool) -> AssistantTurn:
-    """What a turn says. Never raises: a call that cannot be read is a `MalformedCall`.
-
-    Text before, between and after calls is kept, stripped, joined by newlines. truncated: the token limit ended the
-    turn, so a call that stays open was cut off.
-    """
-    outside: list[str] = []
-    after = 0  # the first part of `outside` that stands behind a call
-    reasoning: list[str] = []
-    calls: list[ToolCall | MalformedCall] = []
-    position = 0
-    while opening := _OPENING.search(text, position):
-        outside.append(text[position : opening.start()])
-        if opening.group() == "<think>":
-            thought, _, rest = text[opening.end() :].partition("</think>")
-            reasoning.append(thought)
-            position = len(text) - len(rest)
-        else:
-            call, position = _read_call(text, opening, truncated)
-            calls.append(call)
-            after = after or len(outside)
-    outside.append(text[position:])
-    text_after_call = bool(calls) and bool(_join(outside[after:]))
-    return AssistantTurn(_join(outside), _join(reasoning), tuple(calls), truncated, text_after_call, text)
+    """What a turn says; see `turns.read_turn`."""
+    return turns.read_turn(text, read_call, truncated=truncated)
 
 
-def _join(parts: list[str]) -> str:
-    return "\n".join(part.strip() for part in parts if part.strip())
-
-
-def _read_call(text: str, opening: re.Match[str], truncated: bool) -> tuple[ToolCall | MalformedCall, int]:
+def read_call(text: str, opening: re.Match[str], truncated: bool) -> tuple[ToolCall | MalformedCall, int]:
     """The call that starts at `opening`, and the position behind it."""
     outcome, end = _read_object(text, opening.end())
-    closing = _CALL_TAG.search(text, end)
+    closing = turns.CALL_TAG.search(text, end)
     stop = len(text) if closing is None else closing.end()
     if closing is None:
         outcome = "the token limit cut it off" if truncated else "</tool_call> is missing"
@@ -83,8 +54,7 @@ def _read_call(text: str, opening: re.Match[str], truncated: bool) -> tuple[Tool
         outcome = "there is something between the JSON object and </tool_call>"
     if isinstance(outcome, ToolCall):
         return outcome, stop
-    error = f"This tool call was not run: {outcome}. The form is {_RIGHT_FORM}"
-    return MalformedCall(text[opening.start() : stop], error), stop
+    return MalformedCall(text[opening.start() : stop], turns.refused(outcome, _RIGHT_FORM)), stop
 
 
 def _read_object(text: str, start: int) -> tuple[ToolCall | str, int]:
@@ -95,16 +65,16 @@ def _read_object(text: str, start: int) -> tuple[ToolCall | str, int]:
         value, end = DECODER.raw_decode(text, start)
         return _as_call(value), end
     except json.JSONDecodeError as error:
-        return f"invalid JSON, {error.msg.removesuffix(' at')} at character {error.pos - start + 1}", end
+        return untrusted_json.fault(error, start), end
     except ValueError as error:
         return str(error), end
     except RecursionError:
-        return too_deep(_MAX_DEPTH), end
+        return too_deep(untrusted_json.MAX_DEPTH), end
 
 
 def _as_call(value: Any) -> ToolCall:
     """Raises ValueError with a fault for the model."""
-    _check_value(value)
+    untrusted_json.check(value)
     if not isinstance(value, dict):
         raise ValueError("it is not a JSON object")
     for key in ("name", "arguments"):
@@ -121,16 +91,7 @@ def _as_call(value: Any) -> ToolCall:
             arguments = DECODER.decode(arguments)
         except json.JSONDecodeError:
             raise ValueError('"arguments" is a string, not an object') from None
-        _check_value(arguments)
+        untrusted_json.check(arguments)
     if not isinstance(arguments, dict):
         raise ValueError('"arguments" is not an object')
     return ToolCall(name, arguments)
-
-
-def _check_value(value: Any) -> None:
-    """Refuses what would fail later, when the value is written as JSON or its text is encoded. Raises ValueError."""
-    check_value(value, _MAX_DEPTH)
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise ValueError("a \\u escape is half of a surrogate pair") from None

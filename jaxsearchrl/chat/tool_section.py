@@ -1,4 +1,4 @@
-"""How tools stand in the system turn of a ChatML prompt: the models' own JSON form, or one short line per tool."""
+"""How tools stand in the system turn of a ChatML prompt: the models' own forms, or one short line per tool."""
 
 import json
 from collections.abc import Sequence
@@ -21,6 +21,39 @@ For each function call, return a json object with function name and arguments wi
 {{"name": <function-name>, "arguments": <args-json-object>}}
 </tool_call>"""
 
+_XML_SECTION = """# Tools
+
+You have access to the following functions:
+
+<tools>
+{tools}
+</tools>
+
+If you choose to call a function ONLY reply in the following format with NO suffix:
+
+<tool_call>
+<function=example_function_name>
+<parameter=example_parameter_1>
+value_1
+</parameter>
+<parameter=example_parameter_2>
+This is the value for the second parameter
+that can span
+multiple lines
+</parameter>
+</function>
+</tool_call>
+
+<IMPORTANT>
+Reminder:
+- Function calls MUST follow the specified format: an inner <function=...></function> block must be nested within \
+<tool_call></tool_call> XML tags
+- Required parameters MUST be specified
+- You may provide optional reasoning for your function call in natural language BEFORE the function call, but NOT after
+- If there is no function call available, answer the question like normal with your current knowledge and do not tell \
+the user about function calls
+</IMPORTANT>"""
+
 _TERSE_SECTION = """# Tools
 
 <tools>
@@ -37,6 +70,11 @@ _EXAMPLES: dict[str, Any] = {"integer": 1, "number": 1.0, "boolean": True, "arra
 def json_section(tools: Sequence[ToolSpec]) -> str:
     """The section that Qwen2.5 and Qwen3 were trained on: each tool as one line of JSON schema."""
     return _JSON_SECTION.format(tools="\n".join(_schema(tool) for tool in tools))
+
+
+def xml_section(tools: Sequence[ToolSpec]) -> str:
+    """The section that Qwen3.5 was trained on: the same lines, and calls as tags."""
+    return _XML_SECTION.format(tools="\n".join(_schema(tool) for tool in tools))
 
 
 def terse_section(tools: Sequence[ToolSpec]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from jaxsearchrl.chat.format import ChatFormat
 from jaxsearchrl.config import SamplingConfig
-from jaxsearchrl.messages import Message
+from jaxsearchrl.messages import AssistantTurn, Message
 from jaxsearchrl.rollouts.loop import Rollout, answer_turn, turn_record
 from jaxsearchrl.rollouts.token_agent import TokenAgent
 from jaxsearchrl.sampling.contract import SampleResult
@@ -15,8 +15,8 @@ from jaxsearchrl.tasks.environment import Agent, Environment
 def scripted_rollout(agent: Agent, environment: Environment, chat: ChatFormat, config: SamplingConfig) -> Rollout:
     """Plays to the end, or until the trajectory would outgrow `sampling.capacity` (stop reason "context").
 
-    The turns' tokens have action mask 1, as sampled ones, and log-prob 0: nothing sampled them, so they serve
-    supervised rows only.
+    Of a turn with several calls a format that takes one at a time makes several turns. The turns' tokens have action
+    mask 1, as sampled ones, and log-prob 0: nothing sampled them, so they serve supervised rows only.
     """
     started = time.monotonic()
     tokens = TokenAgent(0, chat, config.capacity, config.max_turn_tokens, temperature=1.0)
@@ -24,8 +24,12 @@ def scripted_rollout(agent: Agent, environment: Environment, chat: ChatFormat, c
     messages = environment.reset()
     room = tokens.begin(messages, environment.tools)
     done = False
+    waiting: list[AssistantTurn] = []
     while room and not done:
-        turn = agent.act(messages)
+        if not waiting:
+            turn = agent.act(messages)
+            waiting = _one_call_each(turn) if chat.one_call_a_turn else [turn]
+        turn = waiting.pop(0)
         ids = chat.turn_ids(turn)
         if len(tokens.trajectory) + len(ids) > config.capacity:
             room = False
@@ -44,3 +48,8 @@ def scripted_rollout(agent: Agent, environment: Environment, chat: ChatFormat, c
     rollout.score = environment.score()
     rollout.seconds = time.monotonic() - started
     return rollout
+
+
+def _one_call_each(turn: AssistantTurn) -> list[AssistantTurn]:
+    """The turn's calls one by one, what it says with the first."""
+    return [replace(turn, calls=turn.calls[:1]), *(AssistantTurn(calls=(call,)) for call in turn.calls[1:])]

@@ -22,12 +22,14 @@ class TokenAgent:
         self._chat, self._capacity, self._max_turn_tokens = chat, capacity, max_turn_tokens
         self._temperature = temperature
         self._stopped = True
+        self._tools: Sequence[ToolSpec] = ()
         self._find_stop: Callable[[Sequence[int]], int | None] | None = None
         if chat.stop_strings:
             self._find_stop = partial(find_stop, chat.decode, stop_strings=chat.stop_strings)
 
     def begin(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> bool:
         """Takes the conversation's start; False when it leaves no room for a turn."""
+        self._tools = tools
         self.trajectory.append_prompt(self._chat.prompt_ids(messages, tools))
         return self._room() > 0
 
@@ -45,7 +47,7 @@ class TokenAgent:
         """Takes what was sampled and says what it means."""
         self.trajectory.append_sampled(result.ids, result.logprobs, result.routes)
         self._stopped = result.reason == "stop"
-        turn = self._chat.parse(result.ids, stopped=result.reason != "length")
+        turn = self._chat.parse(result.ids, stopped=result.reason != "length", tools=self._tools)
         return replace(turn, tokens_left=self._room())
 
     def observe(self, messages: Sequence[Message]) -> bool:

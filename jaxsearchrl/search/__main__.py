@@ -4,15 +4,18 @@ python -m jaxsearchrl.search build  corpus.jsonl
 python -m jaxsearchrl.search search corpus.jsonl "fast brooms" -k 5
 python -m jaxsearchrl.search grep   corpus.jsonl "broom(s|stick)"
 python -m jaxsearchrl.search read   corpus.jsonl 007
+python -m jaxsearchrl.search serve  corpus.jsonl --port 8000
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
 from jaxsearchrl.errors import InfrastructureError, UserError
 from jaxsearchrl.search.contract import BadPattern, Hit
-from jaxsearchrl.search.index import open_or_build
+from jaxsearchrl.search.index import LocalIndex, open_or_build
+from jaxsearchrl.search.remote.search_r1 import TOKEN_VARIABLE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "build":
             print(f"{index.size} documents, fingerprint {index.fingerprint}")
             return 0
+        if options.command == "serve":
+            return _serve(index, options)
         if options.command == "search":
             return _show(index.search(options.query, options.k))
         if options.command == "grep":
@@ -35,6 +40,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UserError, BadPattern, InfrastructureError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+def _serve(index: LocalIndex, options: argparse.Namespace) -> int:
+    try:
+        from jaxsearchrl.search.server import Limits, serve
+    except ImportError as error:
+        raise UserError(f"serve needs the extra server: pip install 'jaxsearchrl[server]' ({error})") from error
+    limits = Limits(
+        options.topk, options.max_topk, options.max_queries, options.max_query_chars, threads=options.threads
+    )
+    serve(index, limits, options.host, options.port, os.environ.get(TOKEN_VARIABLE, ""))
+    return 0
 
 
 def _show(hits: Sequence[Hit]) -> int:
@@ -68,6 +85,17 @@ def _parser() -> argparse.ArgumentParser:
     for ranked in (search, grep):
         ranked.add_argument("-k", type=int, default=10, help="how many documents to show; default: 10")
     command("read", "print one document").add_argument("id")
+    serve = command("serve", "answer searches over HTTP as Search-R1's server does (extra: server)")
+    serve.add_argument("--host", default="127.0.0.1", help="the address to listen at; 0.0.0.0 for other machines too")
+    for name, default, help_text in (
+        ("port", 8000, "0 for any that is free"),
+        ("topk", 3, "documents a query, if a request does not say"),
+        ("max_topk", 100, "the most that a request may ask for"),
+        ("max_queries", 4096, "queries that a request may have"),
+        ("max_query_chars", 10_000, "characters that a query may have"),
+        ("threads", 8, "searches at once"),
+    ):
+        serve.add_argument(f"--{name}", type=int, default=default, help=f"{help_text}; default: {default}")
     return parser
 
 

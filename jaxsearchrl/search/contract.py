@@ -31,7 +31,12 @@ class BadPattern(ValueError):
 
 
 class Retriever(Protocol):
-    """Ranked search. Raises InfrastructureError when the engine cannot answer."""
+    """Ranked search. Raises InfrastructureError when the engine cannot answer; an empty result is always an answer."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Names what results depend on, as far as that is known here."""
+        ...
 
     def search(self, query: str, k: int) -> Sequence[Hit]:
         """The best k documents, best first; a query without searchable words finds nothing."""

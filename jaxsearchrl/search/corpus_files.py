@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxsearchrl.errors import UserError
+from jaxsearchrl.search.contents import split_contents
 from jaxsearchrl.search.contract import Document
 from jaxsearchrl.strict_json import read_objects
 from jaxsearchrl.text import well_formed
@@ -37,7 +38,7 @@ def _document(row: Mapping[str, Any], where: str) -> Document:
     if "text" in row:
         return Document(document_id, _string(row, "title", where), _string(row, "text", where))
     if "contents" in row:
-        title, text = _split_contents(_string(row, "contents", where))
+        title, text = split_contents(_string(row, "contents", where))
         return Document(document_id, _string(row, "title", where) or title, text)
     raise _missing("text", row, where)
 
@@ -69,13 +70,6 @@ def _string(row: Mapping[str, Any], key: str, where: str) -> str:
     if not isinstance(value, str):
         raise UserError(f'{where}: "{key}" must be a string, found {type(value).__name__}')
     return well_formed(value)
-
-
-def _split_contents(contents: str) -> tuple[str, str]:
-    first, newline, rest = contents.partition("\n")
-    if newline and len(first) >= 2 and first.startswith('"') and first.endswith('"'):
-        return first[1:-1], rest
-    return "", contents
 
 
 def _missing(key: str, row: Mapping[str, Any], where: str) -> UserError:

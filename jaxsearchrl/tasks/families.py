@@ -1,7 +1,10 @@
 """From a configuration's task section to the family that it names."""
 
 from jaxsearchrl.config import CuratedConfig, GSM8KConfig, SearchR1Config, SearchToolsConfig, TaskConfig
+from jaxsearchrl.search.contract import Retriever
+from jaxsearchrl.search.counters import SearchCounters
 from jaxsearchrl.search.index import open_or_build
+from jaxsearchrl.search.remote.open import open_remote
 from jaxsearchrl.tasks.curated.family import CuratedFamily
 from jaxsearchrl.tasks.family import Family
 from jaxsearchrl.tasks.gsm8k.family import GSM8KFamily
@@ -9,15 +12,24 @@ from jaxsearchrl.tasks.search_r1.family import SearchR1Family
 from jaxsearchrl.tasks.search_tools.family import SearchToolsFamily
 
 
-def open_family(options: TaskConfig) -> Family:
-    """The family at work, its index opened or built. Raises UserError naming the file at fault."""
+def open_family(options: TaskConfig, counters: SearchCounters) -> Family:
+    """The family at work, its index opened or built, or the engine that it searches by asked once.
+
+    counters: what counts the searches of an engine elsewhere. Raises UserError naming the file or address at fault.
+    """
     match options:
         case CuratedConfig():
             index = open_or_build(options.corpus, options.index_dir, snippet_chars=options.snippet_chars)
             return CuratedFamily(options, index)
         case SearchR1Config():
-            return SearchR1Family(options, open_or_build(options.corpus, options.index_dir))
+            return SearchR1Family(options, _retriever(options, counters))
         case SearchToolsConfig():
-            return SearchToolsFamily(options, open_or_build(options.corpus, options.index_dir))
+            return SearchToolsFamily(options, _retriever(options, counters))
         case GSM8KConfig():
             return GSM8KFamily(options)
+
+
+def _retriever(options: SearchR1Config | SearchToolsConfig, counters: SearchCounters) -> Retriever:
+    if options.retriever.kind == "local":
+        return open_or_build(options.corpus, options.index_dir)
+    return open_remote(options.retriever, counters)

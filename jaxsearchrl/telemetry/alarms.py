@@ -13,6 +13,7 @@ _RULES: tuple[tuple[str, str, float, str], ...] = (
     ("calls/duplicate", ">", 0.3, "the policy repeats its calls"),
     ("entropy", "<", 0.05, "the policy hardly varies: a collapse, or the temperature is too low"),
     ("infrastructure/failed_share", ">", 0.05, "episodes are lost: look at infrastructure_errors in the records"),
+    ("search/success_rate", "<", 0.95, "the search engine fails: what is learnt depends on it"),
     ("learn/logprob_gap", ">", 0.05, "sampler and learner disagree on log-probs (mean absolute difference, nats)"),
     ("learn/skipped", ">", 0.5, "rewards vary, but nothing was updated: learn/grad_norm is 0, or not all is finite"),
 )

@@ -20,7 +20,9 @@ _CORRECTIONS = tuple(
     f"score/{name}"
     for name in ("format_penalty", "invalid_curation_penalty", "unfinished_penalty", "document_cost", "discovery_bonus")
 )
-_MISTAKES = ("score/malformed_calls", "score/refused_ids", "score/duplicate_calls", "score/reminders")
+_MISTAKES = tuple(
+    f"score/{name}" for name in ("malformed_calls", "off_form_calls", "refused_ids", "duplicate_calls", "reminders")
+)
 _ELSEWHERE = ("score/curated_count", "score/empty", "score/turns", "score/tool_calls")
 
 
@@ -78,10 +80,11 @@ def write_plots(workdir: str | Path) -> list[Path]:
             (name, lambda axes, name=name: _draw_estimates(axes, evaluations, name)) for name in _estimated(evaluations)
         ],
     }
-    return [_write_figure(Path(workdir) / "plots" / f"{name}.png", drawn) for name, drawn in panels.items() if drawn]
+    return [write_figure(Path(workdir) / "plots" / f"{name}.png", drawn) for name, drawn in panels.items() if drawn]
 
 
-def _write_figure(path: Path, panels: Sequence[tuple[str, Callable[[Any], None]]]) -> Path:
+def write_figure(path: Path, panels: Sequence[tuple[str, Callable[[Any], None]]], xlabel: str = "step") -> Path:
+    """Draws the panels (title, function of the axes) three in a line, each with a legend if it has several lines."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -95,7 +98,7 @@ def _write_figure(path: Path, panels: Sequence[tuple[str, Callable[[Any], None]]
         draw(axes)
         axes.set_title(title, fontsize=11, loc="left")
         axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
-        axes.set_xlabel("step", fontsize=9)
+        axes.set_xlabel(xlabel, fontsize=9)
         axes.tick_params(labelsize=9)
         axes.grid(color="#e4e4e4", linewidth=0.8)
         axes.set_axisbelow(True)

@@ -1,8 +1,9 @@
-"""ChatML over real tokenizers."""
+"""Chat formats over real tokenizers."""
 
 import pytest
 
 from jaxsearchrl.chat.chatml import ChatML
+from jaxsearchrl.chat.harmony import Harmony
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +20,8 @@ def qwen3(qwen3_tokenizer):
 def chat(request):
     """Each ChatML tokenizer in turn."""
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="session")
+def harmony(gptoss_tokenizer):
+    return Harmony(gptoss_tokenizer, date="2025-06-28")

@@ -11,7 +11,7 @@ from jaxsearchrl.chat.chatml import ChatML
 from jaxsearchrl.chat.format import ChatFormat
 from jaxsearchrl.chat.tool_json import read_turn
 from jaxsearchrl.config import MAX_CALLS_PER_TURN, WRAPPING_TOKENS
-from jaxsearchrl.errors import UserError
+from jaxsearchrl.errors import ConfigError, UserError
 from jaxsearchrl.messages import AssistantTurn, MalformedCall, Message, ToolCall, ToolSpec
 from jaxsearchrl.trajectory import Trajectory
 
@@ -109,6 +109,31 @@ def test_prompts_with_tools_equal_the_template(qwen, qwen_tokenizer, messages):
 def test_prompts_with_earlier_turns_equal_the_template(qwen, qwen_tokenizer):
     messages = [SYSTEM, USER, Message("assistant", turn=TURN), *RESULTS, USER, Message("assistant", "Done."), USER]
     assert qwen.prompt_ids(messages, TOOLS) == template_ids(qwen_tokenizer, messages, HF_TOOLS)
+
+
+@pytest.mark.parametrize("thinking", [True, False])
+def test_qwen3_may_be_told_not_to_think(qwen3_tokenizer, thinking):
+    """The prompt ends with an empty thought, which was not sampled; an observation ends in the same way."""
+    chat = ChatML(qwen3_tokenizer, thinking=thinking)
+    wanted = qwen3_tokenizer.apply_chat_template(
+        [as_dict(SYSTEM), as_dict(USER)],
+        tools=HF_TOOLS,
+        add_generation_prompt=True,
+        enable_thinking=thinking,
+        return_dict=False,
+    )
+    prompt = chat.prompt_ids([SYSTEM, USER], TOOLS)
+    assert prompt == wanted
+    end = "" if thinking else "<think>\n\n</think>\n\n"
+    assert chat.decode(chat.observation_ids(RESULTS, stopped=True)).endswith(f"<|im_start|>assistant\n{end}")
+    assert "<think>" not in chat.decode(chat.turn_ids(TURN))
+    assert chat.parse(chat.turn_ids(TURN), stopped=True) == TURN
+
+
+def test_a_model_that_never_thinks_has_no_switch_for_it(qwen2_5_tokenizer, smollm2_tokenizer):
+    for tokenizer in (qwen2_5_tokenizer, smollm2_tokenizer):
+        with pytest.raises(ConfigError, match=r"chat.thinking = False: the chat template of .+ has no switch for it"):
+            ChatML(tokenizer, thinking=False)
 
 
 def test_smollm2_gets_its_own_system_message_only_without_one(smollm2):

@@ -27,6 +27,7 @@ def test_calls_keep_their_order_and_the_text_around_them_is_kept():
     assert turn.text == "First.\nthen\ndone"
     assert turn.reasoning == ""
     assert not turn.truncated
+    assert turn.written == text
 
 
 @pytest.mark.parametrize("space", ["", " ", "\n\n\t"])

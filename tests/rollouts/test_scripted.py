@@ -1,6 +1,7 @@
 """Agents without tokens: the loop that plays them, and their episodes as what a policy would have sampled."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -63,6 +64,22 @@ def test_a_policy_and_an_expert_are_told_the_same_tokens_left(chat, environment,
     assert rollout.trajectory.tokens == sampled.trajectory.tokens
     first = json.loads(rollout.turns[0].observation.splitlines()[0])
     assert first["tokens_left"] == CONFIG.capacity - rollout.turns[0].tokens[1]
+
+
+def test_a_format_with_one_call_a_turn_has_them_one_by_one(chat, environment, monkeypatch):
+    """The agent is asked again when all are answered; what it says goes with the first."""
+    agent = Recited(replace(SEARCH, calls=(*SEARCH.calls, ToolCall("bm25_search", {"query": "owls"}))), TAKE)
+    monkeypatch.setattr(chat, "one_call_a_turn", True, raising=False)
+    rollout = scripted_rollout(agent, environment(), chat, CONFIG)
+    assert [[call.name for call in turn.calls] for turn in rollout.turns] == [
+        ["bm25_search"],
+        ["bm25_search"],
+        ["curate"],
+        ["finish"],
+    ]
+    assert [turn.text for turn in rollout.turns] == ["I search.", "", "", ""]
+    assert [message.role for message in agent.seen[1]].count("tool") == 2
+    assert (rollout.stop_reason, rollout.score.outcome) == ("finish", "complete")
 
 
 def test_it_ends_where_the_context_does(chat, environment):

@@ -1,12 +1,11 @@
 """What each task says to a model, over real tokenizers: its ids are those of the model's own chat template."""
 
-import json
-
 import pytest
 
 from jaxsearchrl.chat.chatml import ChatML
 from jaxsearchrl.chat.search_r1 import SearchR1Tags
 from jaxsearchrl.config import GSM8KConfig, SearchR1Config, SearchToolsConfig
+from jaxsearchrl.messages import AssistantTurn, ToolCall
 from jaxsearchrl.tasks.gsm8k.environment import GSM8KEnvironment
 from jaxsearchrl.tasks.search_r1.environment import SearchR1Environment
 from jaxsearchrl.tasks.search_tools.environment import SearchToolsEnvironment
@@ -48,11 +47,11 @@ def test_the_prompt_without_tools(tokenizer, towns, question, play):
     assert ChatML(tokenizer).prompt_ids(messages, environment.tools) == wanted
 
 
-@pytest.mark.parametrize("family", ["qwen2_5", "qwen3"])
+@pytest.mark.parametrize("family", ["qwen2_5", "qwen3", "qwen3_5"])
 def test_the_search_tool_and_its_result(request, towns, question, family):
     """SmolLM2's template knows no tools, so this is for those that do."""
     tokenizer = request.getfixturevalue(f"{family}_tokenizer")
-    chat = ChatML(tokenizer)
+    chat = ChatML(tokenizer, calls="xml" if family == "qwen3_5" else "json")
     environment = SearchToolsEnvironment(question, towns, SearchToolsConfig(), chat.count_tokens)
     messages = environment.reset()
     tools = [
@@ -63,12 +62,15 @@ def test_the_search_tool_and_its_result(request, towns, question, family):
     assert prompt == template_ids(tokenizer, as_dicts(messages), tools=tools, add_generation_prompt=True)
 
     arguments = {"query": "Brell"}
-    sampled = chat.encode(f"<tool_call>\n{json.dumps({'name': 'search', 'arguments': arguments})}\n</tool_call>")
-    answer, done = environment.step(chat.parse([*sampled, chat.stop_ids[0]], stopped=True))
+    # Qwen3.5's prompt opens the reasoning, which its template writes in any turn
+    reasoning = "Hm." if family == "qwen3_5" else ""
+    *sampled, _ = chat.turn_ids(AssistantTurn("", reasoning, (ToolCall("search", arguments),)))
+    answer, done = environment.step(chat.parse([*sampled, chat.stop_ids[0]], stopped=True, tools=environment.tools))
     assert not done
     spoken = {
         "role": "assistant",
         "content": "",
+        "reasoning_content": reasoning,
         "tool_calls": [{"function": {"name": "search", "arguments": arguments}}],
     }
     result = {"role": "tool", "content": answer[0].content}

@@ -262,7 +262,7 @@ def test_the_policy_learns_what_is_rewarded(config, train, parts, tmp_path, monk
 
     monkeypatch.setattr(parts["LetterE"], "score", ascii_share)
     monkeypatch.setattr(dry_run, "VOCABULARY", 259)  # bytes and control tokens
-    monkeypatch.setattr(dry_run, "_curated_turns", lambda documents: [])
+    monkeypatch.setattr(dry_run, "_curated_turns", lambda documents, write_call: [])
     of_bytes = dry_run.dry_run_config(config, tmp_path / "files")
     settings = {
         "sampling.capacity": 1024,

@@ -67,6 +67,7 @@ class CuratedEnvironment:
             raise RuntimeError(f'the episode is over ("{self.stop_reason}")')
         session = self._session.copy()
         session.counters.turns += 1
+        session.counters.off_form_calls += turn.off_form_calls
         if turn.calls:
             messages, record = self._answer_calls(session, turn)
         else:

@@ -22,6 +22,7 @@ class Counters:
     tool_calls: int = 0  # all calls that were answered as such, faulty ones included
     duplicate_calls: int = 0  # valid ones with tool and arguments of an earlier call
     malformed_calls: int = 0
+    off_form_calls: int = 0  # read all the same, though not written in the chat format's own form
     refused_ids: int = 0  # ids given to `curate` that no search had shown
     reminders: int = 0  # turns without a call that were answered by a reminder
     stop_reason: str = ""
@@ -65,7 +66,7 @@ def score(
     f = f_beta(p, r, options.beta)
     candidate_recall = recall(encountered, facts)
     corrections = {
-        "format_penalty": -options.format_penalty * (counters.malformed_calls > 0),
+        "format_penalty": -options.format_penalty * (counters.malformed_calls + counters.off_form_calls > 0),
         "discovery_bonus": options.discovery_bonus * candidate_recall,
         "document_cost": -options.document_cost * count,
         "invalid_curation_penalty": -options.invalid_curation_penalty * counters.refused_ids,
@@ -94,6 +95,7 @@ def score(
         "tool_calls": float(counters.tool_calls),
         "duplicate_calls": float(counters.duplicate_calls),
         "malformed_calls": float(counters.malformed_calls),
+        "off_form_calls": float(counters.off_form_calls),
         "refused_ids": float(counters.refused_ids),
         "reminders": float(counters.reminders),
     }

@@ -6,7 +6,7 @@ from jaxsearchrl.config import SearchR1Config
 from jaxsearchrl.messages import AssistantTurn, Message, ToolCall
 from jaxsearchrl.rewards.scores import annealed
 from jaxsearchrl.rewards.tags import without_tags
-from jaxsearchrl.search.index import LocalIndex
+from jaxsearchrl.search.contract import Retriever
 from jaxsearchrl.tasks.environment import Score
 from jaxsearchrl.tasks.questions import Question
 from jaxsearchrl.tasks.search_r1.environment import SearchR1Environment
@@ -15,17 +15,17 @@ from jaxsearchrl.tasks.shown_answer import shown_answer
 
 
 class SearchR1Family:
-    """Implements `jaxsearchrl.tasks.family.Family`. It searches in `index`."""
+    """Implements `jaxsearchrl.tasks.family.Family`. It searches by `retriever`."""
 
     measures = ("exact", "cover", "searches", "format", "gold_in_answer", "retrieved")
 
-    def __init__(self, options: SearchR1Config, index: LocalIndex):
-        self._options, self.index = options, index
+    def __init__(self, options: SearchR1Config, retriever: Retriever):
+        self._options, self.retriever = options, retriever
 
     @property
     def fingerprints(self) -> Mapping[str, str]:
         """The corpus, and the words of the prompt."""
-        return {"corpus": self.index.fingerprint, "prompt": template(self._options)}
+        return {"corpus": self.retriever.fingerprint, "prompt": template(self._options)}
 
     def check(self, tasks: Sequence[Question], path: str) -> None:
         """Any question can be scored."""
@@ -33,7 +33,7 @@ class SearchR1Family:
     def environment(self, task: Question, count_tokens: Callable[[str], int], step: int) -> SearchR1Environment:
         """A new episode; what the form adds to the reward falls with the steps."""
         weight = annealed(self._options.format_weight, step, self._options.format_steps)
-        return SearchR1Environment(task, self.index, self._options, count_tokens, weight)
+        return SearchR1Environment(task, self.retriever, self._options, count_tokens, weight)
 
     def expert(self, task: Question) -> "Expert":
         """An agent that searches for the question once and answers with a gold answer, one that it was shown if any."""

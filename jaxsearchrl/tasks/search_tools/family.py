@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from jaxsearchrl.config import SearchToolsConfig
 from jaxsearchrl.messages import AssistantTurn, Message, ToolCall
-from jaxsearchrl.search.index import LocalIndex
+from jaxsearchrl.search.contract import Retriever
 from jaxsearchrl.tasks.environment import Score
 from jaxsearchrl.tasks.questions import Question
 from jaxsearchrl.tasks.search_tools.environment import SEARCH, SearchToolsEnvironment
@@ -13,24 +13,24 @@ from jaxsearchrl.tasks.shown_answer import shown_answer
 
 
 class SearchToolsFamily:
-    """Implements `jaxsearchrl.tasks.family.Family`. It searches in `index`."""
+    """Implements `jaxsearchrl.tasks.family.Family`. It searches by `retriever`."""
 
     measures = ("exact", "cover", "searches", "format", "gold_in_answer", "retrieved")
 
-    def __init__(self, options: SearchToolsConfig, index: LocalIndex):
-        self._options, self.index = options, index
+    def __init__(self, options: SearchToolsConfig, retriever: Retriever):
+        self._options, self.retriever = options, retriever
 
     @property
     def fingerprints(self) -> Mapping[str, str]:
         """The corpus, and the words of the prompt."""
-        return {"corpus": self.index.fingerprint, "prompt": system_prompt(self._options)}
+        return {"corpus": self.retriever.fingerprint, "prompt": system_prompt(self._options)}
 
     def check(self, tasks: Sequence[Question], path: str) -> None:
         """Any question can be scored."""
 
     def environment(self, task: Question, count_tokens: Callable[[str], int], step: int) -> SearchToolsEnvironment:
         """A new episode; the same at every step."""
-        return SearchToolsEnvironment(task, self.index, self._options, count_tokens)
+        return SearchToolsEnvironment(task, self.retriever, self._options, count_tokens)
 
     def expert(self, task: Question) -> "Expert":
         """An agent that searches for the question once and answers with a gold answer, one that it was shown if any."""

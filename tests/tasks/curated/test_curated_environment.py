@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -204,6 +205,14 @@ FOUND = say(search("phobos deimos", k=1), search("owl head degrees", k=1))
         # a malformed call beside good ones: observed, and priced once
         ([FOUND, say(CUT, curate("mars", "owl"), CUT, FINISH)], {"format_penalty": 0.1}, 0.9, "complete", "finish"),
         ([FOUND, say(CUT, FINISH)], {"format_penalty": 0.1}, -0.2, "empty", "finish"),
+        # calls that were not in the format's own form: carried out, and priced once
+        (
+            [replace(FOUND, off_form_calls=1), replace(say(curate("mars", "owl"), FINISH), off_form_calls=1)],
+            {"format_penalty": 0.1},
+            0.9,
+            "complete",
+            "finish",
+        ),
         (
             [FOUND, say(curate("mars")), say(curate("owl"), CUT)],
             {"malformed_call": "end"},

@@ -54,7 +54,7 @@ def _gsm8k(options: argparse.Namespace) -> None:
 def _harness1(options: argparse.Namespace) -> None:
     drawn = Harness1Options(**{field.name: getattr(options, field.name) for field in fields(Harness1Options)})
     prepare_harness1(options.input, options.output, drawn)
-    print((options.output / "README.md").read_text("utf-8"), end="")
+    print((options.output / "README.md").read_text("utf-8").partition("\n## Input")[0], end="")
 
 
 def _folder(text: str) -> Path:

@@ -6,10 +6,10 @@ are, one cuts the corpus.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from jaxsearchrl.data.assets import sha256_of
 from jaxsearchrl.data.harness1_beir import write_beir, write_lines
@@ -44,7 +44,7 @@ class Harness1Options:
     random_distractors: int = 60_000
     neighbour_radius: int = 4
     seed: int = 42
-    leaks: str = "refuse"
+    leaks: Literal["refuse", "leave_out"] = "refuse"
 
 
 def prepare_harness1(given: str, output: str | Path, options: Harness1Options) -> dict[str, Any]:
@@ -57,18 +57,34 @@ def prepare_harness1(given: str, output: str | Path, options: Harness1Options) -
     progress = Progress()
     with progress.phase("checksums of the input"):
         recipe = {"data_set": "harness1", "version": VERSION, **asdict(options), "input": found.fingerprint()}
-    return prepare_folder(Path(output), recipe, lambda folder: _write(found, given, folder, options, progress, recipe))
+
+    def write(folder: Path) -> dict[str, Any]:
+        chunks = count_chunks(found.shards)
+        chosen = _choose(found, chunks, options, progress)
+        source = {"given": given, "revision": found.revision, "shards": len(found.shards), "chunks": chunks}
+        counts = {"input": source, **_write(found, chosen, chunks, folder, options, progress)}
+        (folder / "README.md").write_text(card(counts, recipe), "utf-8")
+        files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+        return {**counts, "files": {name: {"sha256": sha256_of(folder / name)} for name in files}}
+
+    return prepare_folder(Path(output), recipe, write)
 
 
-def _write(
-    found: Harness1Input,
-    given: str,
-    folder: Path,
-    options: Harness1Options,
-    progress: Progress,
-    recipe: dict[str, Any],
-) -> dict[str, Any]:
-    chunks = count_chunks(found.shards)
+@dataclass(frozen=True)
+class _Chosen:
+    """splits: the questions of each file. queries: all of the table. left_out: what is not among them, and why."""
+
+    splits: Mapping[str, Sequence[Query]]
+    queries: Sequence[Query]
+    left_out: Mapping[str, Any]
+
+    @property
+    def held_out(self) -> list[Query]:
+        """What nothing that is taught may share anything with."""
+        return [query for split, part in self.splits.items() if split != "train" for query in part]
+
+
+def _choose(found: Harness1Input, chunks: int, options: Harness1Options, progress: Progress) -> _Chosen:
     rows, left_out = read_queries(found.queries, stage="rl")
     families = by_family(rows)
     queries = [query for variants in families.values() for query in variants.values()]
@@ -80,48 +96,57 @@ def _write(
     lacking = [query for query in queries if not query.gold <= there]
     if len(lacking) > _MOST_WITHOUT_GOLD * len(queries):
         raise UserError(
-            f"{given}: the {len(found.shards)} shards lack gold chunks of {len(lacking)} of {len(queries)} questions, "
-            f"such as {_named(lacking)}: is this the whole corpus ({SHARDS} shards, {CHUNKS:,} chunks)?"
+            f"the {len(found.shards)} shards of {found.shards[0].parent} lack gold chunks of {len(lacking)} of "
+            f"{len(queries)} questions, such as {_named(lacking)}: is this the whole corpus ({SHARDS} shards, "
+            f"{CHUNKS:,} chunks)?"
         )
     drawn = draw(families, options.train_size, options.dev_size, options.seed, lambda query: query.gold <= there)
     test_left_out["gold that the corpus lacks"] = sum(not query.gold <= there for query in test)
     test = _clean(drawn, [query for query in test if query.gold <= there], options.leaks, test_left_out)
-    own = {"train": drawn.train, "dev": drawn.dev}
-    splits = {**own, "test": tuple(test)} if found.test else own
+    return _Chosen(
+        splits={"train": drawn.train, "dev": drawn.dev, **({"test": test} if found.test else {})},
+        queries=queries,
+        left_out={
+            "queries": dict(+left_out),
+            "queries whose gold the corpus lacks": [query.task.id for query in lacking],
+            "gold chunks that the corpus lacks": sorted(wanted - there),
+            "test": dict(+test_left_out),
+        },
+    )
+
+
+def _write(
+    found: Harness1Input, chosen: _Chosen, chunks: int, folder: Path, options: Harness1Options, progress: Progress
+) -> dict[str, Any]:
+    """Fills the folder and returns what the card says of it."""
     share = min(1.0, options.random_distractors / chunks)
     with progress.phase("cutting the corpus", total=chunks) as advance:
         kinds, ids = cut_corpus(
             found.shards,
             folder / "corpus.jsonl",
-            _gold([query for part in splits.values() for query in part]),
+            _gold([query for part in chosen.splits.values() for query in part]),
             radius=options.neighbour_radius,
             share=share,
             seed=options.seed,
             advance=advance,
         )
-    for split, part in splits.items():
+    for split, part in chosen.splits.items():
         write_lines(folder / f"{split}.jsonl", (to_row(query.task) for query in part))
+    own = {split: chosen.splits[split] for split in ("train", "dev")}
+    write_beir(folder, own)
     with progress.phase("demonstrations"):
-        taught, changes = _write_demonstrations(found, folder, queries, [*drawn.dev, *test], ids)
-    names = ["corpus.jsonl", *(f"{split}.jsonl" for split in splits), *(["demonstrations.jsonl"] if taught else [])]
-    names += write_beir(folder, own)
-    trained_on = Traces([*drawn.train, *taught])
-    counts = {
-        "input": {"given": given, "revision": found.revision, "shards": len(found.shards), "chunks": chunks},
+        taught, changes = _write_demonstrations(found, folder, chosen, ids)
+    traces = Traces([*own["train"], *taught])
+    return {
         "corpus": {**kinds, "share_drawn": share},
-        "questions": {split: _by_facts(part) for split, part in splits.items()},
-        "quotas": {split: _keys(quotas(getattr(options, f"{split}_size"))) for split in own},
-        "overlaps_with_train": {split: trained_on.overlaps(part) for split, part in splits.items() if split != "train"},
-        "left_out": {
-            "queries": dict(+left_out),
-            "queries whose gold the corpus lacks": len(lacking),
-            "gold chunks that the corpus lacks": len(wanted - there),
-            "test": dict(+test_left_out),
+        "questions": {split: _by_facts(part) for split, part in chosen.splits.items()},
+        "quotas": {split: _keys(quotas(len(part))) for split, part in own.items()},
+        "overlaps_with_train": {
+            split: traces.overlaps(part) for split, part in chosen.splits.items() if split != "train"
         },
+        "left_out": chosen.left_out,
         "demonstrations": {"rows": len(taught), **changes},
     }
-    (folder / "README.md").write_text(card(counts, recipe), "utf-8")
-    return {**counts, "files": {name: {"sha256": sha256_of(folder / name)} for name in (*names, "README.md")}}
 
 
 def _clean(drawn: Draw, test: Sequence[Query], leaks: str, left_out: Counter[str]) -> list[Query]:
@@ -143,14 +168,14 @@ def _clean(drawn: Draw, test: Sequence[Query], leaks: str, left_out: Counter[str
 
 
 def _write_demonstrations(
-    found: Harness1Input, folder: Path, queries: Sequence[Query], held_out: Sequence[Query], corpus: Collection[str]
+    found: Harness1Input, folder: Path, chosen: _Chosen, corpus: Collection[str]
 ) -> tuple[list[Query], dict[str, dict[str, int]]]:
     """The questions of those that were written, and by reason what of the rows, and what in them, was left out."""
     rows, actions = Counter[str](), Counter[str]()
     taught: dict[str, Query] = {}
 
-    def lines():
-        for demonstration, lost in read_demonstrations(found.queries, queries, held_out, corpus):
+    def lines() -> Iterator[dict[str, Any]]:
+        for demonstration, lost in read_demonstrations(found.queries, chosen.queries, chosen.held_out, corpus):
             if demonstration is None:
                 rows.update(lost)
             elif demonstration.id in taught:
@@ -161,6 +186,8 @@ def _write_demonstrations(
                 yield demonstrations.to_row(demonstration)
 
     write_lines(folder / "demonstrations.jsonl", lines())
+    if not taught:
+        (folder / "demonstrations.jsonl").unlink()
     return list(taught.values()), {"rows left out": dict(+rows), "changes in the others": dict(+actions)}
 
 

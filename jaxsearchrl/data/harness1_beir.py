@@ -15,14 +15,10 @@ def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def write_beir(folder: Path, splits: Mapping[str, Sequence[Query]]) -> list[str]:
-    """Writes queries.jsonl, and qrels/ and fact_qrels/ of each split; returns their names.
-
-    No id may be in two splits.
-    """
+def write_beir(folder: Path, splits: Mapping[str, Sequence[Query]]) -> None:
+    """Writes queries.jsonl, and qrels/ and fact_qrels/ of each split. No id may be in two splits."""
     queries = sorted((query.task for part in splits.values() for query in part), key=lambda task: task.id)
     write_lines(folder / "queries.jsonl", ({"_id": task.id, "text": task.query} for task in queries))
-    names = ["queries.jsonl"]
     for name in ("qrels", "fact_qrels"):
         (folder / name).mkdir()
     for split, part in splits.items():
@@ -41,8 +37,6 @@ def write_beir(folder: Path, splits: Mapping[str, Sequence[Query]]) -> list[str]
             for number, fact in enumerate(query.task.facts)
         )
         write_lines(folder / f"fact_qrels/{split}.jsonl", facts)
-        names += [f"qrels/{split}.tsv", f"fact_qrels/{split}.jsonl"]
-    return names
 
 
 def _by_id(queries: Sequence[Query]) -> list[Query]:

@@ -5,6 +5,8 @@ from typing import Any
 
 from jaxsearchrl.data.harness1_input import CHUNKS, HUB_ID, SHARDS
 
+_NAMED = 5  # how many ids it names
+
 
 def card(counts: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
     """A README of what was drawn, from what, and what was left out. recipe: the options, and the input's checksums."""
@@ -55,7 +57,13 @@ def _listed(numbers: Mapping[str, int]) -> str:
 
 
 def _nested(counts: Mapping[str, Any]) -> list[str]:
-    return [
-        f"* {name}: {count:,}" if isinstance(count, int) else f"* {name}: {_listed(count) or 'none'}"
-        for name, count in counts.items()
-    ]
+    return [f"* {name}: {_in_words(count)}" for name, count in counts.items()]
+
+
+def _in_words(count: Any) -> str:
+    if isinstance(count, Mapping):
+        return _listed(count) or "none"
+    if isinstance(count, list):
+        such = f", such as {', '.join(count[:_NAMED])}" if count else ""
+        return f"{len(count):,}{such}"
+    return f"{count:,}"

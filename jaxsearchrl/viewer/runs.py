@@ -47,11 +47,13 @@ class Run:
     def files(self) -> dict[Place, RecordFile]:
         """The files of records by place: training first, newest step first."""
         found: dict[Place, RecordFile] = {}
-        for path in sorted((self.folder / "rollouts").glob("*/step_*.jsonl*")):
-            match = re.fullmatch(r"step_(\d{1,15})\.jsonl(\.gz)?", path.name)
-            if match and _inside(path, self.folder):
+        for path in (self.folder / "rollouts").glob("*/step_*.jsonl*"):
+            if match := re.fullmatch(r"step_(\d{1,15})\.jsonl(\.gz)?", path.name):
                 with self._lock:
-                    found[Place(path.parent.name, int(match[1]))] = self._files.setdefault(path, RecordFile(path))
+                    if path not in self._files and _inside(path, self.folder):
+                        self._files[path] = RecordFile(path)
+                    if path in self._files:
+                        found[Place(path.parent.name, int(match[1]))] = self._files[path]
         return dict(sorted(found.items(), key=lambda item: (item[0].split != "train", item[0].split, -item[0].step)))
 
     def file(self, split: str, step: int) -> RecordFile:

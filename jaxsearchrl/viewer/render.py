@@ -14,7 +14,7 @@ from jaxsearchrl.viewer import drawings
 from jaxsearchrl.viewer.facts import STATES
 from jaxsearchrl.viewer.runs import Run
 from jaxsearchrl.viewer.summary import KINDS
-from jaxsearchrl.viewer.visible import LONGEST, visible
+from jaxsearchrl.viewer.visible import LONGEST, plain, visible
 
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -78,6 +78,6 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"visible": visible, "number": number, "signed": signed, "seconds": seconds}
+    environment.filters |= {"visible": visible, "plain": plain, "number": number, "signed": signed, "seconds": seconds}
     environment.globals |= {"drawings": drawings, "kinds": KINDS, "states": STATES, "longest_text": LONGEST}
     return environment

@@ -1,7 +1,6 @@
 """A rollout, or the tries of a step, as text for a terminal. No text of a record can move the cursor or the colour."""
 
 import json
-import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -10,7 +9,6 @@ from jaxsearchrl.viewer.facts import STATES, facts_of, states_after
 from jaxsearchrl.viewer.summary import Summary, kind_of
 from jaxsearchrl.viewer.visible import plain
 
-_WIDTH = 100
 _SIGNS = {"never": "·", "seen": "o", "curated": "#", "dropped": "x"}
 _LETTERS = {
     "search": "s",
@@ -80,7 +78,7 @@ def table(summaries: Sequence[Summary], faults: Sequence[str]) -> str:
         lines.append(
             f"{s.number:>5} {s.group:>5} {s.attempt:>3} {_number(s.reward):>7} {_number(s.advantage):>7} "
             f"{s.tokens:>6}  {plain(s.outcome)}, {plain(s.stop_reason)}  [{turns}]  "
-            f"{textwrap.shorten(plain(s.query), 60)}"
+            f"{plain(' '.join(s.query[:60].split()))}"
         )
     return "\n".join([*lines, *(f"! {plain(fault)}" for fault in faults)]) + "\n"
 
@@ -92,12 +90,7 @@ def _call(call: CallRecord) -> str:
 
 
 def _block(text: str, indent: str) -> list[str]:
-    if not text:
-        return []
-    lines = []
-    for line in plain(text).split("\n"):
-        lines += textwrap.wrap(line, _WIDTH, break_long_words=False, break_on_hyphens=False) or [""]
-    return [indent + line for line in lines]
+    return [indent + line for line in plain(text).split("\n")] if text else []
 
 
 def _styled(text: str, style: str, colour: bool) -> str:

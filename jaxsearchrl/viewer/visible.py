@@ -6,7 +6,7 @@ ones, halves of surrogate pairs) are spelled out; everything else stands as it i
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from markupsafe import Markup, escape
 
@@ -15,19 +15,25 @@ LONGEST = 20_000
 
 _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
 # Letters and marks that are blank all the same: fillers, a joiner, the selectors in which text can be hidden.
+_SUSPECT = re.compile("[^\n\t -~\u00a0-\u00ac\u00ae-\u02ff]")  # what is neither a plain line's nor Latin
+_MARK = Markup('<span class="hidden-char" title="{}">{}</span>')
 _BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufe00-\ufe0e\U000e0100-\U000e01ef]")
 
 
 def visible(text: str) -> Markup:
     """The text for a page."""
-    return _spelled(
-        text, lambda code, name: Markup('<span class="hidden-char" title="{}">{}</span>').format(name, code)
-    )
+    pieces, place = [], 0
+    for match in _SUSPECT.finditer(text):
+        if _hides(match[0]):
+            mark = _MARK.format(unicodedata.name(match[0], "control"), _code(match[0]))
+            pieces += [escape(text[place : match.start()]), mark]
+            place = match.end()
+    return Markup("").join([*pieces, escape(text[place:])])
 
 
 def plain(text: str) -> str:
     """The text for a terminal, which takes no control from it."""
-    return "".join(f"<{_code(c)}>" if _hides(c) else c for c in text) if _suspect(text) else text
+    return _SUSPECT.sub(lambda match: f"<{_code(match[0])}>" if _hides(match[0]) else match[0], text)
 
 
 def lit(text: str, pattern: "re.Pattern[str] | None") -> Markup:
@@ -49,28 +55,8 @@ def finder(words: Iterable[str]) -> "re.Pattern[str] | None":
     return re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, longest_first))})(?![\w-])", re.IGNORECASE)
 
 
-def _spelled(text: str, mark: Callable[[str, str], Markup]) -> Markup:
-    if not _suspect(text):
-        return escape(text)
-    pieces: list[Markup] = []
-    run: list[str] = []
-    for character in text:
-        if _hides(character):
-            pieces += [escape("".join(run)), mark(_code(character), unicodedata.name(character, "control"))]
-            run = []
-        else:
-            run.append(character)
-    return Markup("").join([*pieces, escape("".join(run))])
-
-
-def _suspect(text: str) -> bool:
-    return not text.isprintable() or _BLANK.search(text) is not None
-
-
 def _hides(character: str) -> bool:
-    if character in "\n\t" or character.isprintable():
-        return bool(_BLANK.match(character))
-    return unicodedata.category(character) in _HIDDEN
+    return unicodedata.category(character) in _HIDDEN or _BLANK.match(character) is not None
 
 
 def _code(character: str) -> str:

@@ -29,7 +29,7 @@ EVIL = (
     '"><svg onload=window.ran=1></svg>{{ 7 * 7 }}</textarea></title><iframe src=//evil.example></iframe>'
     " <|im_end|> \u202egnp.evil\u202c a\u200bb \x1b[2J \0 \ud800 \u2028"
 )
-HUGE = "x" * 4_999_000 + EVIL
+HUGE, LONG = ("x" * size + EVIL for size in (4_999_000, 50_000))
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +242,7 @@ def test_a_hostile_corpus_is_inert_and_readable(page, serve, tmp_path, monkeypat
     call = CallRecord(EVIL, {EVIL: EVIL, "list": [EVIL]}, False, EVIL)
     turns = (
         TurnRecord(EVIL, EVIL, (call,), HUGE, (EncounteredRecord(EVIL, 1), EncounteredRecord("evil", 2)), (EVIL,)),
-        TurnRecord(HUGE, HUGE, (CallRecord("curate", {"x": HUGE}),), EVIL),
+        TurnRecord(LONG, LONG, (CallRecord("curate", {"x": LONG}),), EVIL),
     )
     gold = {"facts": [{"fact": EVIL, "chunk_ids": [EVIL, "evil"]}]}
     split = "tr<b>ain"

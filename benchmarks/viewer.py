@@ -163,7 +163,9 @@ def _measure(explorer: Explorer, steps: int, count: int) -> None:
     views = [
         explorer.ask(f"/rollouts/train/{draw.randint(1, steps)}/{draw.randint(1, count)}.html")[0] for _ in range(20)
     ]
-    print(f"| any rollout of the run, median and longest of 20 | {statistics.median(views):.3f} s, {max(views):.3f} s |")
+    print(
+        f"| any rollout of the run, median and longest of 20 | {statistics.median(views):.3f} s, {max(views):.3f} s |"
+    )
     print(f"| memory | {explorer.memory():.0f} MB |")
 
 

@@ -176,14 +176,21 @@ def _series(at: Any, series: Series) -> Markup:
     if series.band:
         edge = [at(x, high) for x, _, high in series.band] + [at(x, low) for x, low, _ in reversed(series.band)]
         shapes.append(Markup('<path class="band" d="{}Z"/>').format(_path(edge)))
-    for level, weight in enumerate(SMOOTHING):
-        line = [at(x, y) for x, y in smoothed(series.points, weight)]
-        shapes.append(Markup('<path class="line smooth-{}" d="{}"/>').format(level, _path(line)))
+    if series.band:  # a point with an interval stands for itself
+        shapes.append(_line(at, series.points, "measured"))
+    else:
+        for level, weight in enumerate(SMOOTHING):
+            shapes.append(_line(at, smoothed(series.points, weight), f"smooth-{level}"))
     if len(series.points) <= _MOST_DOTS:
         shapes += [
             _dot(at(x, y), f"{series.name}, step {x:g}: {y:.4g}", (series.links or {}).get(x)) for x, y in series.points
         ]
-    return Markup('<g class="{}" data-run="{}">{}</g>').format(color, series.run, Markup("").join(shapes))
+    kind = f"{color} measured" if series.band else color
+    return Markup('<g class="{}" data-run="{}">{}</g>').format(kind, series.run, Markup("").join(shapes))
+
+
+def _line(at: Any, points: Points, kind: str) -> Markup:
+    return Markup('<path class="line {}" d="{}"/>').format(kind, _path([at(x, y) for x, y in points]))
 
 
 def _dot(place: tuple[float, float], words: str, link: str | None) -> Markup:

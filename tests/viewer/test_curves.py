@@ -54,6 +54,8 @@ def test_a_chart_is_xml_with_a_point_for_each_number_and_an_alarm_where_it_was()
 def test_an_interval_and_several_runs():
     (chart,) = evaluation(ROWS, {})
     assert chart.series[0].band == [(0.0, 0.1, 0.3)]
+    assert 'class="line measured"' in chart.svg()  # never smoothed
+    assert "smooth-1" not in chart.svg()
     both = {chart.title: chart for chart in overlaid([ROWS, ROWS[:2]], ["a", "b"])}
     assert [(s.name, s.color, len(s.points)) for s in both["Training: reward"].series] == [("a", 0, 2), ("b", 1, 1)]
 

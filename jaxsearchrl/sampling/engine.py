@@ -65,10 +65,13 @@ def lower_programs(
         return programs.decode(model, *sizes, *more, base, lora, cache, rows, stop_ids, seed, steps, blocks)
 
     weights, chunks = (base, lora, cache), (i32(C, T), i32(C), i32(C, T), i32())
+    turn = (rows, i32(MAX_STOP_IDS), seed, i32(), i32())
     lowered = {
         "extend": jax.jit(extend, donate_argnums=2).lower(*weights, *chunks),
         "fork": jax.jit(programs.fork, donate_argnums=0).lower(cache, i32(S), i32(S), flags, i32()),
-        "decode": jax.jit(decode, donate_argnums=2, keep_unused=True).lower(*weights, rows, i32(MAX_STOP_IDS), seed, i32(), i32()),
+        "decode": jax.jit(decode, donate_argnums=2, keep_unused=True).lower(
+            *weights, rows, i32(MAX_STOP_IDS), seed, i32(), i32()
+        ),
     }
     if is_bound(model.arch):
         for name, program in (("remember", programs.remember), ("rewind", programs.rewind)):

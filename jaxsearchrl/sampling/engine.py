@@ -69,9 +69,8 @@ def lower_programs(
     lowered = {
         "extend": jax.jit(extend, donate_argnums=2).lower(*weights, *chunks),
         "fork": jax.jit(programs.fork, donate_argnums=0).lower(cache, i32(S), i32(S), flags, i32()),
-        "decode": jax.jit(decode, donate_argnums=2, keep_unused=True).lower(
-            *weights, rows, i32(MAX_STOP_IDS), seed, i32(), i32()
-        ),
+        # It does not read what was kept of the last start, but writes the new one there.
+        "decode": jax.jit(decode, donate_argnums=2, keep_unused=True).lower(*weights, *turn),
     }
     if is_bound(model.arch):
         for name, program in (("remember", programs.remember), ("rewind", programs.rewind)):

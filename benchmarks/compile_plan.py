@@ -129,8 +129,8 @@ def abstract(model: Model, mesh: Mesh, sampling: SamplingConfig, learning: Learn
     B, T = learning.pack_rows, learning.pack_tokens
     i32 = lambda *shape: struct(shape, jnp.int32, sharding=whole)  # noqa: E731
     f32 = lambda *shape: struct(shape, jnp.float32, sharding=whole)  # noqa: E731
-    place, slot, number = i32(B, T), i32(B * T), f32(B * T)
-    batch = PackedBatch(place, place, place, slot, slot, number, number, number, number, number, i32())
+    place, slot, number, route = i32(B, T), i32(B * T), f32(B * T), struct((B * T,), jnp.uint32, sharding=whole)
+    batch = PackedBatch(place, place, place, slot, slot, number, number, number, number, number, route, i32())
     return Abstract(base, lora, state, cache, batch)
 
 

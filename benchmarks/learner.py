@@ -67,6 +67,7 @@ def _rows(vocab_size: int, rows: int, tokens: int) -> list[TrainRow]:
             action_mask=mask,
             sampled=mask,
             sample_logprobs=np.where(mask, -np.log(vocab_size), 0.0).astype(np.float32),
+            routes=np.zeros(tokens, np.uint32),
             advantage=1.0 if uid % 2 else -1.0,
         )
         for uid in range(rows)

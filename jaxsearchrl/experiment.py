@@ -102,7 +102,8 @@ def load_experiment(config: Config, progress: Progress) -> Experiment:
                 f"the tokenizer of {config.model.tokenizer or config.model.path} has ids up to {chat.vocab_size - 1}, "
                 f"but the model's embedding ends at {arch.vocab_size - 1}: give the model's own (model.tokenizer)"
             )
-        model = build_model(arch, config.lora, jnp.dtype(config.model.weights_dtype))
+        dtype = jnp.dtype(config.model.weights_dtype)
+        model = build_model(arch, config.lora, dtype, packed_experts=config.model.packed_experts)
         base = load_base(model, checkpoint)
     experiment = Experiment(
         config=config,

@@ -83,7 +83,8 @@ class RolloutRecord:
     source: the collection that the task comes from, "" where there is one only.
     gold: what the task counts as right, as the task's file has it.
     tokens, spans: the trajectory; the action mask is 1 on spans of kind "sampled".
-    sample_logprobs: nats, of the sampled tokens only, in order, rounded to 6 decimals.
+    sample_logprobs: nats, of the sampled tokens only, in order, rounded to 6 decimals. Which experts a sampler took (a
+    trajectory's routes) is not recorded: it says something of the step at hand only.
     reward, advantage: None when the infrastructure failed for good; the advantage also as long as it is not known.
     infrastructure_errors: every failure of the infrastructure, also those that a retry healed.
     seconds: wall time from reset to score.
@@ -158,8 +159,8 @@ class RolloutRecord:
         return sum(span.stop - span.start for span in self.spans if span.kind == kind)
 
     def trajectory(self) -> Trajectory:
-        """The token buffer again (its log-probs as rounded)."""
-        trajectory = Trajectory(list(self.tokens), spans=list(self.spans))
+        """The token buffer again (its log-probs as rounded, without routes)."""
+        trajectory = Trajectory(list(self.tokens), routes=[0] * len(self.tokens), spans=list(self.spans))
         logprobs = iter(self.sample_logprobs)
         for span in self.spans:
             count, sampled = span.stop - span.start, span.kind == "sampled"

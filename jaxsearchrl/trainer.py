@@ -37,7 +37,7 @@ from jaxsearchrl.seeds import seed_of, task_order
 from jaxsearchrl.tasks.family import Task
 from jaxsearchrl.telemetry.alarms import alarms
 from jaxsearchrl.telemetry.compilations import compilations
-from jaxsearchrl.telemetry.metrics import label, rollout_metrics
+from jaxsearchrl.telemetry.metrics import expert_metrics, label, rollout_metrics
 from jaxsearchrl.telemetry.metrics_file import read_metrics
 from jaxsearchrl.telemetry.plots import write_plots
 from jaxsearchrl.telemetry.progress import Progress
@@ -148,7 +148,7 @@ def _step(run: Run) -> None:
     about = {"run": config.name, "split": "train", "step": step, "adapter": run.step}
     records = to_records(rollouts, tasks, tries, advantages=advantages.advantages, **about)
     write_records(run.output, "train", step, records)
-    metrics = rollout_metrics(records, tries)
+    metrics = rollout_metrics(records, tries) | expert_metrics(run.engine.load)
     _refuse_failures(config, f"step {step}", metrics, rollouts)
     run.interruption.check()
     lora, opt_state, learned = _learn(run, rollouts, advantages)

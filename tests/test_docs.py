@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 
 from jaxsearchrl.config import Config, CuratedConfig, SearchR1Config, SearchToolsConfig, TaskConfig
@@ -24,7 +25,7 @@ from jaxsearchrl.tasks.search_r1.family import SearchR1Family
 from jaxsearchrl.tasks.search_r1.reward import score as search_r1_score
 from jaxsearchrl.tasks.search_tools.family import SearchToolsFamily
 from jaxsearchrl.tasks.search_tools.reward import score as search_tools_score
-from jaxsearchrl.telemetry.metrics import rollout_metrics
+from jaxsearchrl.telemetry.metrics import expert_metrics, rollout_metrics
 from jaxsearchrl.trajectory import Span
 
 ROOT = Path(__file__).parents[1]
@@ -93,7 +94,7 @@ def scores() -> list[tuple[Score, Sequence[str]]]:
 def test_every_metric_is_documented_and_every_documented_metric_exists():
     made = {"compilations", "seconds/rollouts", "seconds/update"}
     learnt = (PACKAGE / "trainer.py").read_text() + (PACKAGE / "learning/step.py").read_text()
-    made |= set(re.findall(r'"((?:learn|speed)/\w+)"', learnt))
+    made |= set(re.findall(r'"((?:learn|speed)/\w+)"', learnt)) | set(expert_metrics(np.ones((1, 2))))
     for score, measures in scores():
         record = RolloutRecord(
             run="r",

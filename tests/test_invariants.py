@@ -13,6 +13,7 @@ from jaxsearchrl.experiment import load_experiment
 from jaxsearchrl.learning.learner import Learner, make_update, policy_loss
 from jaxsearchrl.learning.optimizer import make_optimizer
 from jaxsearchrl.learning.packing import pack, row_from
+from jaxsearchrl.models.architecture import Rope
 from jaxsearchrl.models.decoder import build_model, init_lora
 from jaxsearchrl.models.tiny import tiny_architecture
 from jaxsearchrl.sampling.contract import SampleRequest
@@ -34,10 +35,11 @@ def lora_of(model, seed=0, scale=0.1):
     return {n: v + jnp.asarray(rng.normal(size=v.shape) * scale, v.dtype) for n, v in init_lora(model, seed).items()}
 
 
-@pytest.fixture(scope="module", params=["qwen2", "qwen3_moe"])
+@pytest.fixture(scope="module", params=["qwen2", "qwen3_moe", "qwen3_5_text", "gpt_oss"])
 def model(request):
-    sizes = {"vocab_size": 61, "d_model": 24, "heads": 6, "kv_heads": 2, "head_dim": 6, "mlp_dim": 32}
-    return build_model(tiny_architecture(request.param, **sizes), LoraConfig(rank=3))
+    sizes = {"vocab_size": 61, "d_model": 24, "heads": 6, "kv_heads": 2, "head_dim": 8, "mlp_dim": 32}
+    own = {"rope": Rope(share=0.5)} if request.param == "qwen3_5_text" else {}
+    return build_model(tiny_architecture(request.param, **sizes, **own), LoraConfig(rank=3))
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +75,7 @@ def play(engine, prompts, group, turns, temperature):
             ask(uid)
         for result in engine.poll():
             trajectory, (prompt, done) = trajectories[result.uid], live[result.uid]
-            trajectory.append_sampled(result.ids, result.logprobs)
+            trajectory.append_sampled(result.ids, result.logprobs, result.routes)
             done.append(result.reason)
             if len(done) == turns:
                 engine.release(result.uid)
@@ -88,7 +90,7 @@ def play(engine, prompts, group, turns, temperature):
 PROMPTS = [[int(i) for i in np.random.default_rng(n).integers(8, VOCAB, n)] for n in (1, CHUNK - 1, CHUNK, 19)]
 
 
-@pytest.mark.parametrize("temperature", [0.6, 1.0, 1.3])
+@pytest.mark.parametrize("temperature", [0.6, 1.3])
 def test_the_learner_scores_what_was_sampled_as_the_sampler_did(model, base, engine, temperature):
     lora = lora_of(model, seed=5)
     engine.renew(lora, seed=2)
@@ -108,6 +110,34 @@ def test_the_learner_scores_what_was_sampled_as_the_sampler_did(model, base, eng
     assert means["tokens"] == sum(t.action_tokens for t in trajectories)
     assert means["ratio"] == pytest.approx(1.0, abs=1e-4)
     assert means["max_gap"] < 1e-4
+    if model.arch.experts:  # both sides chose the same experts for every token
+        assert (stats.sums["routed"], stats.sums["rerouted"]) == (means["tokens"], 0)
+    else:
+        assert "routed" not in stats.sums
+
+
+def test_every_token_that_is_routed_otherwise_is_counted(model, base, engine):
+    """Routes of the sampler's that are changed, or not known, at some places; then another adapter's routers."""
+    if not model.arch.experts:
+        pytest.skip("no experts")
+    lora = lora_of(model, seed=5)
+    engine.renew(lora, seed=2)
+    trajectories = play(engine, PROMPTS, group=3, turns=2, temperature=1.0)
+    places = [(t, at) for t in trajectories for at, action in enumerate(t.action_mask) if action]
+    order = np.random.default_rng(0).permutation(len(places))
+    for number in order[:9]:
+        t, at = places[number]
+        t.routes[at] ^= 1 << int(number) % 32
+    for number in order[9:14]:
+        t, at = places[number]
+        t.routes[at] = 0
+    batches = pack([row_from(uid, t, 1.0) for uid, t in enumerate(trajectories)], **PACK).batches
+    assert any(batch.segments.max() > 2 for batch in batches)
+    learner = learner_of(model, base, 1.0)
+    _, stats = learner.gradient(lora, batches, 1.0)
+    assert (stats.sums["routed"], stats.sums["rerouted"]) == (len(places) - 5, 9)
+    _, stats = learner.gradient(lora_of(model, seed=6), batches, 1.0)
+    assert 9 < stats.sums["rerouted"] < len(places) - 5
 
 
 def test_the_adapter_and_the_temperature_do_matter_to_a_logprob(model, base, engine):

@@ -47,7 +47,8 @@ def test_rms_norm():
 
 
 def test_a_linear_with_lora():
-    linear = Linear("layer.q_proj", (2, 1), ("width", "heads"), False, LoraConfig(rank=1, alpha=2.0), jnp.float32)
+    lora = LoraConfig(rank=1, alpha=2.0, modules=("q_proj",))
+    linear = Linear("layer.q_proj", (2, 1), ("width", "heads"), False, lora, jnp.float32)
     assert linear.lora_a is not None
     assert linear.lora_b is not None
     linear.weight[...] = jnp.ones((1, 2))

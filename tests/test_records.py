@@ -100,6 +100,7 @@ def test_a_record_comes_back_equal_from_one_line_of_ascii(original: RolloutRecor
 def test_the_trajectory_comes_back_with_its_mask_and_rounded_logprobs(trajectory: Trajectory):
     back = record(**trajectory_fields(trajectory)).trajectory()
     assert (back.tokens, back.action_mask, back.spans) == (trajectory.tokens, trajectory.action_mask, trajectory.spans)
+    assert back.routes == [0] * len(trajectory)
     assert back.sample_logprobs == [round(logprob, 6) for logprob in trajectory.sample_logprobs]
 
 

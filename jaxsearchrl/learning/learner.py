@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from jaxsearchrl.config import LearningConfig
 from jaxsearchrl.learning.action_logprobs import action_logprobs
-from jaxsearchrl.learning.losses import LossStats, policy_gradient, supervised
+from jaxsearchrl.learning.losses import LossStats, policy_gradient, rerouted, supervised
 from jaxsearchrl.learning.optimizer import Optimizer, apply_update
 from jaxsearchrl.learning.packing import PackedBatch
 from jaxsearchrl.models.decoder import (
@@ -61,17 +61,20 @@ class Learner:
     """Gradients of a loss for one model. `base` is shared with the sampler, `temperature` is what it samples at."""
 
     def __init__(self, model: Model, base: Weights, loss: Loss, *, vocab_size: int, temperature: float):
-        self._depth, self._kinds = model.arch.layers, model.kinds
+        self._depth, self._kinds, self._sparse = model.arch.layers, model.kinds, model.arch.experts is not None
         self._base = [layer_weights(base, i) for i in range(self._depth)]
         self._top = {name: value for name, value in base.items() if not name.startswith("layers.")}
 
-        def forward(kind: int, base: Weights, lora: Weights, x: jax.Array, state: Packed) -> jax.Array:
-            return layer_forward(model, base, lora, x, state, kind)[0]
+        def forward(
+            kind: int, base: Weights, lora: Weights, x: jax.Array, state: Packed
+        ) -> tuple[jax.Array, jax.Array | None]:
+            x, state = layer_forward(model, base, lora, x, state, kind)
+            return x, state.routes
 
         def backward(
             kind: int, base: Weights, lora: Weights, x: jax.Array, state: Packed, x_grad: jax.Array, grads: Weights
         ) -> tuple[Weights, jax.Array]:
-            _, pull = jax.vjp(lambda lora, x: forward(kind, base, lora, x, state), lora, x)
+            _, pull = jax.vjp(lambda lora, x: forward(kind, base, lora, x, state)[0], lora, x)
             lora_grad, x_grad = pull(x_grad)
             return jax.tree.map(jnp.add, grads, lora_grad), x_grad
 
@@ -86,11 +89,15 @@ class Learner:
                 n_actions=batch.n_actions,
             )
 
-        def head(top: Weights, x: jax.Array, batch: PackedBatch, denominator: jax.Array) -> tuple[jax.Array, LossStats]:
+        def head(
+            top: Weights, x: jax.Array, batch: PackedBatch, denominator: jax.Array, routes: jax.Array | None = None
+        ) -> tuple[jax.Array, LossStats]:
             def of_hidden(x: jax.Array) -> tuple[jax.Array, LossStats]:
                 logprobs, entropy = actions(top, x, batch)
                 value, stats = loss(logprobs, batch, denominator)
                 more = {"loss": value * denominator, "entropy": entropy.sum()}
+                if routes is not None:
+                    more |= rerouted(routes.reshape(-1)[batch.action_index], batch.routes)
                 return value, LossStats({**stats.sums, **more}, stats.maxima)
 
             return jax.grad(of_hidden, has_aux=True)(x)
@@ -124,12 +131,13 @@ class Learner:
         for batch in batches:
             if reference is not None:
                 batch = replace(batch, reference_logprobs=self.logprobs(reference, batch))
-            state = Packed(jnp.asarray(batch.positions), jnp.asarray(batch.segments))
-            inputs, x = [], self._embed(self._top, batch.tokens)
+            state = self._state(batch)
+            inputs, x, routes = [], self._embed(self._top, batch.tokens), state.routes
             for i in layers:
                 inputs.append(x)
-                x = self._forward(self._kinds[i], self._base[i], adapters[i], x, state)
-            x_grad, seen = self._head(self._top, x, batch, denominator)
+                layer = (self._kinds[i], self._base[i], adapters[i])
+                x, routes = self._forward(*layer, x, replace(state, routes=routes))
+            x_grad, seen = self._head(self._top, x, batch, denominator, routes)
             for i in reversed(layers):
                 layer = (self._kinds[i], self._base[i], adapters[i])
                 grads[i], x_grad = self._backward(*layer, inputs.pop(), state, x_grad, grads[i])
@@ -159,11 +167,14 @@ class Learner:
 
     def logprobs(self, lora: Weights, batch: PackedBatch) -> jax.Array:
         """Log-probs [A] of a batch's actions, 0 on padding."""
-        state = Packed(jnp.asarray(batch.positions), jnp.asarray(batch.segments))
-        x = self._embed(self._top, batch.tokens)
+        state, x = self._state(batch), self._embed(self._top, batch.tokens)
         for i in range(self._depth):
-            x = self._forward(self._kinds[i], self._base[i], layer_weights(lora, i), x, state)
+            x, _ = self._forward(self._kinds[i], self._base[i], layer_weights(lora, i), x, state)
         return self._actions(self._top, x, batch)[0]
+
+    def _state(self, batch: PackedBatch) -> Packed:
+        positions, segments = jnp.asarray(batch.positions), jnp.asarray(batch.segments)
+        return Packed(positions, segments, jnp.zeros(positions.shape, jnp.uint32) if self._sparse else None)
 
 
 def make_update(optimizer: Optimizer) -> Callable[[Weights, Any, Weights], tuple[Weights, Any, dict[str, jax.Array]]]:

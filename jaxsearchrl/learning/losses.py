@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 
 from jaxsearchrl.config import LearningConfig
+from jaxsearchrl.models.routes import UNKNOWN
 
 # exp(20) is 5e8: far beyond any ratio that means something, far below what overflows in a sum of float32.
 _MAX_LOG_RATIO = 20.0
@@ -113,6 +114,16 @@ def policy_gradient(
         maxima={"gap": jnp.max(size)},
     )
     return loss, stats
+
+
+def rerouted(routes: jax.Array, sampler_routes: jax.Array) -> dict[str, jax.Array]:
+    """Sums over A slots of what the routers chose, [A] uint32 each, for the learner and for the sampler.
+
+    routed: tokens of which the sampler's route is known; rerouted: those of them that the learner routes otherwise.
+    """
+    known = sampler_routes != UNKNOWN
+    other = known & (routes != sampler_routes)
+    return {"routed": known.sum(dtype=jnp.float32), "rerouted": other.sum(dtype=jnp.float32)}
 
 
 def supervised(logprobs: jax.Array, weights: jax.Array, denominator: jax.Array | float) -> tuple[jax.Array, LossStats]:

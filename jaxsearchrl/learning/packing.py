@@ -26,9 +26,9 @@ class TrainRow:
     """One trajectory as the learner sees it; everything that belongs to a token travels in the same row.
 
     tokens [T] int32; action_mask [T] bool, True where the loss reads; sampled [T] bool, True on sampled ids, which are
-    all that the loss reads but for the ablation; sample_logprobs [T] float32 nats, read where both are True. Raises
-    ValueError, naming `uid`, for unequal lengths, a non-finite number, a negative id, or a first token that the loss
-    reads (nothing predicts it).
+    all that the loss reads but for the ablation; sample_logprobs [T] float32 nats, read where both are True; routes [T]
+    uint32, the sampler's, 0 where not known (see models/routes.py). Raises ValueError, naming `uid`, for unequal
+    lengths, a non-finite number, a negative id, or a first token that the loss reads (nothing predicts it).
     """
 
     uid: int
@@ -36,12 +36,16 @@ class TrainRow:
     action_mask: np.ndarray
     sampled: np.ndarray
     sample_logprobs: np.ndarray
+    routes: np.ndarray
     advantage: float
 
     def __post_init__(self) -> None:
-        lengths = [len(x) for x in (self.tokens, self.action_mask, self.sampled, self.sample_logprobs)]
+        fields = (self.tokens, self.action_mask, self.sampled, self.sample_logprobs, self.routes)
+        lengths = [len(field) for field in fields]
         if len(set(lengths)) != 1:
-            raise ValueError(f"row {self.uid}: {lengths} tokens, mask values (two) and log-probs; they must be as many")
+            raise ValueError(
+                f"row {self.uid}: {lengths} tokens, mask values (two), log-probs and routes; they must be as many"
+            )
         if not lengths[0]:
             raise ValueError(f"row {self.uid} is empty")
         if not np.isfinite(self.sample_logprobs).all():
@@ -74,6 +78,7 @@ def row_from(uid: int, trajectory: Trajectory, advantage: float, *, observations
         action_mask=read,
         sampled=sampled,
         sample_logprobs=np.array(trajectory.sample_logprobs, np.float32),
+        routes=np.array(trajectory.routes, np.uint32),
         advantage=float(advantage),
     )
 
@@ -89,7 +94,7 @@ class PackedBatch:
     shared beginning stand here once per trajectory.
     targets [A] int32: the ids that the actions are. old_logprobs, advantages, weights: [A] float32; weight 1 for an
     action. sampled [A] float32: 0 for an action that the policy did not sample. reference_logprobs [A] float32: under
-    another adapter; zeros until the learner fills them in.
+    another adapter; zeros until the learner fills them in. routes [A] uint32: the sampler's, 0 where not known.
     n_actions: [] int32; slots from here on are padding and hold zeros.
     """
 
@@ -103,6 +108,7 @@ class PackedBatch:
     weights: Array
     sampled: Array
     reference_logprobs: Array
+    routes: Array
     n_actions: Array
 
 
@@ -217,10 +223,11 @@ def _batch(bins: Sequence[_Bin], B: int, T: int) -> PackedBatch:
             # The place of a position of the trajectory in the packed row; an action is predicted one position earlier.
             place = np.concatenate([np.arange(bin.shared), np.arange(own.start, own.stop)])
             advantages = np.full(len(at), row.advantage)
-            sampled = row.sampled[at]
-            actions.append((b * T + place[at - 1], row.tokens[at], row.sample_logprobs[at], advantages, sampled))
+            own_fields = (field[at] for field in (row.tokens, row.sample_logprobs, row.sampled, row.routes))
+            actions.append((b * T + place[at - 1], advantages, *own_fields))
             start = own.stop
-    index, targets, old_logprobs, advantages, sampled = (np.concatenate(parts) for parts in zip(*actions, strict=True))
+    columns = (np.concatenate(parts) for parts in zip(*actions, strict=True))
+    index, advantages, targets, old_logprobs, sampled, routes = columns
     n_actions = len(index)
 
     def slots(values: np.ndarray, dtype: type) -> np.ndarray:
@@ -237,5 +244,6 @@ def _batch(bins: Sequence[_Bin], B: int, T: int) -> PackedBatch:
         weights=slots(np.ones(n_actions), np.float32),
         sampled=slots(sampled, np.float32),
         reference_logprobs=np.zeros(B * T, np.float32),
+        routes=slots(routes, np.uint32),
         n_actions=np.array(n_actions, np.int32),
     )

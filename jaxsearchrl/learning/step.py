@@ -59,7 +59,8 @@ def learn(
 ) -> tuple[Weights, Any, dict[str, float]]:
     """The adapter and the optimizer's state after all updates (the old ones are given up), and what they saw.
 
-    reference: the adapter that a KL term is against. advance: called for each batch.
+    reference: the adapter that a KL term is against. advance: called for each batch. learn/router_disagreement is the
+    share of sampled tokens for which the learner chose other experts than the sampler; absent where there are none.
     """
     seen, done = [], []
     for packed, valid in batches:
@@ -70,6 +71,9 @@ def learn(
     stats = reduce(LossStats.merged, seen)
     means = stats.means()
     trajectories = sum(valid for _, valid in batches)
+    routers = {}
+    if stats.sums.get("routed"):
+        routers["learn/router_disagreement"] = float(stats.sums["rerouted"] / stats.sums["routed"])
     return (
         lora,
         opt_state,
@@ -85,5 +89,6 @@ def learn(
             "learn/kl": means["kl"],
             "learn/entropy": means["entropy"],
             "learn/action_tokens": means["tokens"],
+            **routers,
         },
     )

@@ -6,7 +6,7 @@ from typing import Literal
 
 from jaxsearchrl.errors import ConfigError
 
-Family = Literal["llama", "qwen2", "qwen3", "qwen3_moe", "qwen3_5_text", "qwen3_5_moe_text"]
+Family = Literal["llama", "qwen2", "qwen3", "qwen3_moe", "qwen3_5_text", "qwen3_5_moe_text", "gpt_oss"]
 RopeKind = Literal["default", "linear", "dynamic", "llama3", "yarn"]
 LayerKind = Literal["full_attention", "sliding_attention", "linear_attention"]
 """What a layer mixes tokens by: attention to all before, to the last `window`, or a recurrent state (`DeltaNet`)."""
@@ -24,7 +24,6 @@ class Rope:
 
     theta: float = 10000.0
     kind: RopeKind = "default"
-    share: float = 1.0
     factor: float = 1.0
     original_positions: int = 0
     low_freq_factor: float = 1.0
@@ -33,6 +32,18 @@ class Rope:
     beta_slow: float = 1.0
     truncate: bool = True
     attention_factor: float = 1.0
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class Clamp:
+    """gpt-oss's experts: down(g sigmoid(slope g) (u + 1)), g = min(gate, limit), u = up within ± limit.
+
+    The columns of gate and up take turns in their one matrix; the linears and the router have biases.
+    """
+
+    limit: float
+    slope: float
 
 
 @dataclass(frozen=True)
@@ -41,7 +52,7 @@ class Experts:
 
     count: how many there are. chosen: how many a token takes. width: of each. normalised: whether the weights of the
     chosen ones are made to sum to 1. fused: whether gate and up are one matrix. shared_width: of a further MLP that
-    every token takes, weighed by a sigmoid; 0 for none.
+    every token takes, weighed by a sigmoid; 0 for none. clamp: of experts whose gate is not a plain silu.
     """
 
     count: int
@@ -50,6 +61,7 @@ class Experts:
     normalised: bool
     fused: bool = False
     shared_width: int = 0
+    clamp: Clamp | None = None
 
 
 @dataclass(frozen=True)
@@ -77,8 +89,9 @@ class Architecture:
 
     qk_norm: whether queries and keys are normalised, head by head, before they are rotated. experts: what stands in the
     place of the MLP, in all layers but those of `dense_layers`. layer_kinds: of each layer; empty for full attention in
-    all. output_gate: whether what was attended to is weighed by a sigmoid. centred_norms: whether the norms' weights
-    are stored less 1.
+    all. window: how many positions, its own among them, a token of a layer with sliding attention sees. sinks: whether
+    each head's softmax has one more term, learnt, that stands for no token. output_gate: whether what was attended to
+    is weighed by a sigmoid. centred_norms: whether the norms' weights are stored less 1.
     """
 
     family: Family
@@ -101,6 +114,8 @@ class Architecture:
     experts: Experts | None = None
     dense_layers: tuple[int, ...] = ()
     layer_kinds: tuple[LayerKind, ...] = ()
+    window: int = 0
+    sinks: bool = False
     delta: DeltaNet | None = None
     output_gate: bool = False
     centred_norms: bool = False
@@ -130,6 +145,8 @@ def check_architecture(arch: Architecture, where: str) -> Architecture:
         raise ConfigError(f"{where}: a token takes {arch.experts.chosen} experts, but there are {arch.experts.count}")
     if arch.layer_kinds and len(arch.layer_kinds) != arch.layers:
         raise ConfigError(f"{where}: layer_types names {len(arch.layer_kinds)} layers, but there are {arch.layers}")
+    if "sliding_attention" in arch.layer_kinds and arch.window < 1:
+        raise ConfigError(f"{where}: layer_types has 'sliding_attention', but there is no sliding_window")
     if arch.delta and arch.delta.value_heads % arch.delta.key_heads:
         delta = arch.delta
         raise ConfigError(f"{where}: {delta.value_heads} value heads cannot share {delta.key_heads} key heads evenly")
@@ -212,11 +229,19 @@ def tensor_shapes(arch: Architecture) -> dict[str, tuple[int, ...]]:
         elif arch.qk_norm:
             shapes[f"{prefix}self_attn.q_norm.weight"] = (arch.head_dim,)
             shapes[f"{prefix}self_attn.k_norm.weight"] = (arch.head_dim,)
+        if arch.sinks:
+            shapes[f"{prefix}self_attn.sinks"] = (arch.heads,)
         if arch.experts and arch.is_sparse(layer):
-            shapes[f"{prefix}mlp.gate.weight"] = (arch.experts.count, arch.d_model)
+            router = "gate" if arch.experts.clamp is None else "router"
+            shapes[f"{prefix}mlp.{router}.weight"] = (arch.experts.count, arch.d_model)
+            if arch.experts.clamp:
+                shapes[f"{prefix}mlp.router.bias"] = (arch.experts.count,)
         for linear, shape in linear_shapes(arch, layer).items():
             if ".*." in linear and arch.experts:
-                shapes[f"{prefix}{linear.replace('.*', '')}"] = (arch.experts.count, *shape)
+                stack = f"{prefix}{linear.replace('.*', '')}"
+                if arch.experts.clamp:
+                    shapes[f"{stack}_bias"] = (arch.experts.count, shape[0])
+                shapes[stack] = (arch.experts.count, *(shape[::-1] if arch.experts.clamp else shape))
                 continue
             shapes[f"{prefix}{linear}.weight"] = shape
             if has_bias(arch, linear):

@@ -22,6 +22,7 @@ from jaxsearchrl.models.delta_net import GatedDeltaNet
 from jaxsearchrl.models.experts import SparseMlp
 from jaxsearchrl.models.linear import Linear, Norm, rms_norm, weight
 from jaxsearchrl.models.mlp import Mlp
+from jaxsearchrl.models.mxfp4 import BLOCK
 from jaxsearchrl.models.rope import apply_rope, rope_frequencies
 
 Weights = dict[str, jax.Array]
@@ -34,13 +35,17 @@ class State(Protocol):
     @property
     def positions(self) -> jax.Array: ...
 
-    def attend(self, layer: int, q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, "State"]: ...
+    def attend(
+        self, layer: int, q: jax.Array, k: jax.Array, v: jax.Array, window: int | None, sinks: jax.Array | None
+    ) -> tuple[jax.Array, "State"]: ...
 
     def convolve(self, layer: int, x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, "State"]: ...
 
     def recur(
         self, layer: int, q: jax.Array, k: jax.Array, v: jax.Array, g: jax.Array, beta: jax.Array
     ) -> tuple[jax.Array, "State"]: ...
+
+    def routed(self, layer: int, ids: jax.Array) -> "State": ...
 
 
 @dataclass(frozen=True)
@@ -85,14 +90,15 @@ class Attention(nnx.Module):
     the input (arXiv:2505.06708), whose linear is then one with that of the queries, head by head.
     """
 
-    def __init__(self, name: str, arch: Architecture, lora: LoraConfig, dtype: Any):
-        self.arch = arch
+    def __init__(self, name: str, arch: Architecture, window: int | None, lora: LoraConfig, dtype: Any):
+        self.arch, self.window = arch, window
         q, kv, bias = arch.heads * arch.head_dim, arch.kv_heads * arch.head_dim, arch.qkv_bias
         gated = (1 + arch.output_gate) * q
         self.q_proj = Linear(f"{name}.q_proj", (arch.d_model, gated), ("width", "heads"), bias, lora, dtype)
         self.k_proj = Linear(f"{name}.k_proj", (arch.d_model, kv), ("width", "kv_heads"), bias, lora, dtype)
         self.v_proj = Linear(f"{name}.v_proj", (arch.d_model, kv), ("width", "kv_heads"), bias, lora, dtype)
         self.o_proj = Linear(f"{name}.o_proj", (q, arch.d_model), ("heads", "width"), arch.o_bias, lora, dtype)
+        self.sinks = weight(f"{name}.sinks", (arch.heads,), dtype, ("heads",)) if arch.sinks else None
         norm = lambda part: Norm(f"{name}.{part}", arch.head_dim, "head_dim", arch, dtype)  # noqa: E731
         self.q_norm, self.k_norm = (norm("q_norm"), norm("k_norm")) if arch.qk_norm else (None, None)
 
@@ -107,7 +113,8 @@ class Attention(nnx.Module):
             q, k = self.q_norm(q), self.k_norm(k)
         q = apply_rope(q, state.positions, frequencies, scale)
         k = apply_rope(k, state.positions, frequencies, scale)
-        out, state = state.attend(layer, q, k, v)
+        sinks = None if self.sinks is None else self.sinks[...].astype(jnp.float32)
+        out, state = state.attend(layer, q, k, v, self.window, sinks)
         if arch.output_gate:
             out = out * jax.nn.sigmoid(gate)
         return self.o_proj(out.reshape(B, T, arch.heads * arch.head_dim)), state
@@ -116,16 +123,17 @@ class Attention(nnx.Module):
 class Layer(nnx.Module):
     """Pre-norm residual block, as number `index` of the architecture is; `name` is its name in a checkpoint."""
 
-    def __init__(self, name: str, arch: Architecture, index: int, lora: LoraConfig, dtype: Any):
+    def __init__(self, name: str, arch: Architecture, index: int, lora: LoraConfig, dtype: Any, packed: bool):
         norm = lambda part: Norm(f"{name}.{part}", arch.d_model, "width", arch, dtype)  # noqa: E731
         self.input_layernorm = norm("input_layernorm")
         if arch.delta and arch.kind(index) == "linear_attention":
             self.self_attn, self.linear_attn = None, GatedDeltaNet(f"{name}.linear_attn", arch, arch.delta, lora, dtype)
         else:
-            self.self_attn, self.linear_attn = Attention(f"{name}.self_attn", arch, lora, dtype), None
+            window = arch.window if arch.kind(index) == "sliding_attention" else None
+            self.self_attn, self.linear_attn = Attention(f"{name}.self_attn", arch, window, lora, dtype), None
         self.post_attention_layernorm = norm("post_attention_layernorm")
         if arch.experts and arch.is_sparse(index):
-            self.mlp = SparseMlp(f"{name}.mlp", arch, arch.experts, lora, dtype)
+            self.mlp = SparseMlp(f"{name}.mlp", arch, arch.experts, lora, dtype, packed=packed)
         else:
             self.mlp = Mlp(f"{name}.mlp", arch.d_model, arch.mlp_dim, arch.mlp_bias, lora, dtype)
 
@@ -134,16 +142,20 @@ class Layer(nnx.Module):
         assert mixer is not None
         mixed, state = mixer(self.input_layernorm(x), state, layer)
         x = x + mixed
-        return x + self.mlp(self.post_attention_layernorm(x)), state
+        normed = self.post_attention_layernorm(x)
+        if isinstance(self.mlp, Mlp):
+            return x + self.mlp(normed), state
+        out, ids = self.mlp(normed)
+        return x + out, state.routed(layer, ids)
 
 
 class Decoder(nnx.Module):
     """Embedding, layers, final norm; its users read the output head (`head_of`), which never meets every position."""
 
-    def __init__(self, arch: Architecture, lora: LoraConfig, dtype: Any):
+    def __init__(self, arch: Architecture, lora: LoraConfig, dtype: Any, packed: bool):
         table = (arch.vocab_size, arch.d_model)
         self.embed_tokens = weight("model.embed_tokens.weight", table, dtype, ("vocab", "width"))
-        self.layers = nnx.List([Layer(f"model.layers.{i}", arch, i, lora, dtype) for i in range(arch.layers)])
+        self.layers = nnx.List([Layer(f"model.layers.{i}", arch, i, lora, dtype, packed) for i in range(arch.layers)])
         self.norm = Norm("model.norm", arch.d_model, "width", arch, dtype)
         self.lm_head = None if arch.tied else weight("lm_head.weight", table, dtype, ("vocab", "width"))
 
@@ -151,16 +163,24 @@ class Decoder(nnx.Module):
 # ------------------------------------------------------------------------------------------------------ pure functions
 
 
-def build_model(arch: Architecture, lora: LoraConfig, dtype: Any = jnp.float32) -> Model:
+def build_model(
+    arch: Architecture, lora: LoraConfig, dtype: Any = jnp.float32, *, packed_experts: bool = False
+) -> Model:
     """The declaration of a decoder; allocates nothing. `dtype` is how the base is stored.
 
-    LoRA without modules is put on all linears. Raises ConfigError for modules that the family does not have.
+    LoRA without modules is put on all linears. packed_experts: gpt-oss's stay in MXFP4. Raises ConfigError for modules
+    that the family does not have, and for experts that cannot be packed.
     """
+    if packed_experts and not (arch.experts and arch.experts.clamp):
+        raise ConfigError(f"model.packed_experts is for gpt_oss, not for {arch.family!r}")
+    if packed_experts and (arch.d_model % BLOCK or arch.mlp_dim % BLOCK):
+        raise ConfigError(f"model.packed_experts: {arch.d_model} and {arch.mlp_dim} are not multiples of {BLOCK}")
     known = adaptable(arch)
     if lora.rank and (unknown := set(lora.modules) - set(known)):
         raise ConfigError(f"lora.modules: {sorted(unknown)} are no linears of {arch.family!r}: {', '.join(known)}")
     lora = replace(lora, modules=lora.modules or known)
-    _, lora_state, base_state = nnx.split(nnx.eval_shape(lambda: Decoder(arch, lora, dtype)), nnx.LoRAParam, nnx.Param)
+    decoder = nnx.eval_shape(lambda: Decoder(arch, lora, dtype, packed_experts))
+    _, lora_state, base_state = nnx.split(decoder, nnx.LoRAParam, nnx.Param)
     specs = {
         _dotted(path): WeightSpec(v.hf_name, v.shape, v.dtype, v.logical, v.turned)
         for path, v in nnx.to_flat_state(base_state)
@@ -170,7 +190,7 @@ def build_model(arch: Architecture, lora: LoraConfig, dtype: Any = jnp.float32) 
     # One definition serves all layers of a kind.
     described = [(arch.kind(i), arch.is_sparse(i)) for i in range(arch.layers)]
     kinds = tuple(described.index(kind) for kind in described)
-    layers = {i: nnx.eval_shape(lambda i=i: Layer("layer", arch, i, lora, dtype)) for i in set(kinds)}
+    layers = {i: nnx.eval_shape(lambda i=i: Layer("layer", arch, i, lora, dtype, packed_experts)) for i in set(kinds)}
     definitions = {i: nnx.split(layer, nnx.LoRAParam, nnx.Param)[0] for i, layer in layers.items()}
 
     def merge_layer(base: Weights, lora: Weights, index: int) -> Layer:

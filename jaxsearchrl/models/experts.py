@@ -6,90 +6,130 @@ such product and would multiply every choice of every token by all experts, `den
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from jaxsearchrl.config import LoraConfig
+from jaxsearchrl.models import mxfp4
 from jaxsearchrl.models.architecture import Architecture, Experts
 from jaxsearchrl.models.linear import Linear, is_adapted, lora_scale, weight
 from jaxsearchrl.models.mlp import Mlp
 from jaxsearchrl.models.products import rows_dot
 
 
+class Way(NamedTuple):
+    """How rows meet their experts. product: rows by the experts' matrices. spread: a vector of each expert to rows."""
+
+    product: Callable[[jax.Array, jax.Array], jax.Array]
+    spread: Callable[[jax.Array], jax.Array]
+
+
 class StackedLinear(nnx.Module):
     """One linear of every expert: W [E, in, out], and LoRA's A [E, in, R] and B [E, R, out].
 
-    A checkpoint has one [out, in] matrix for each expert, or all in one [E, out, in].
+    A checkpoint has one [out, in] matrix for each expert, or all in one [E, out, in], or (not turned) [E, in, out].
+    packed: W stays in MXFP4, [E, out, in / 32] blocks of 32 values, until it is used.
     """
 
-    def __init__(self, name: str, experts: int, sizes: tuple[int, int], lora: LoraConfig, dtype: Any):
+    def __init__(
+        self,
+        name: str,
+        experts: int,
+        sizes: tuple[int, int],
+        lora: LoraConfig,
+        dtype: Any,
+        *,
+        turned: bool,
+        bias: bool,
+        packed: bool,
+    ):
         axes = ("expert", "expert_in", "expert_out")
-        self.weight = weight(name, (experts, *sizes), dtype, axes, turned=True)
+        self.dtype, self.packed = dtype, packed
+        if packed:
+            blocks, stored = (experts, sizes[1], sizes[0] // mxfp4.BLOCK), (axes[0], axes[2], axes[1])
+            self.blocks = weight(f"{name}_blocks", (*blocks, mxfp4.BLOCK // 2), jnp.uint8, (*stored, "block"))
+            self.scales = weight(f"{name}_scales", blocks, jnp.uint8, stored)
+        else:
+            self.weight = weight(name, (experts, *sizes), dtype, axes, turned=turned)
+        self.bias = weight(f"{name}_bias", (experts, sizes[1]), dtype, axes[::2]) if bias else None
         self.scale = lora_scale(lora)
         adapted = is_adapted(name.removesuffix(".weight"), lora)
         self.lora_a = nnx.LoRAParam(jnp.zeros((experts, sizes[0], lora.rank))) if adapted else None
         self.lora_b = nnx.LoRAParam(jnp.zeros((experts, lora.rank, sizes[1]))) if adapted else None
 
-    def __call__(self, product: Callable[[jax.Array, jax.Array], jax.Array], x: jax.Array) -> jax.Array:
-        """product: multiplies rows by their experts' matrices."""
-        y = product(x, self.weight[...])
+    def __call__(self, way: Way, x: jax.Array) -> jax.Array:
+        y = way.product(x, self._matrices())
+        if self.bias is not None:
+            y = y + way.spread(self.bias[...].astype(jnp.float32))
         if self.lora_a is not None and self.lora_b is not None:
-            y = y + product(product(x, self.lora_a[...]), self.lora_b[...]) * self.scale
+            y = y + way.product(way.product(x, self.lora_a[...]), self.lora_b[...]) * self.scale
         return y
+
+    def _matrices(self) -> jax.Array:
+        if not self.packed:
+            return self.weight[...]
+        return mxfp4.dequantise(self.blocks[...], self.scales[...], self.dtype).swapaxes(1, 2)
 
 
 class SparseMlp(nnx.Module):
-    """Router and experts; each expert is down(silu(gate(x)) * up(x)). The router gets no LoRA.
+    """Router and experts; each expert is an MLP. The router gets no LoRA.
 
-    Beside them there may be an expert that all tokens share, weighed by a sigmoid.
+    Beside them there may be an expert that all tokens share, weighed by a sigmoid. packed: the experts stay in MXFP4.
     """
 
-    def __init__(self, name: str, arch: Architecture, experts: Experts, lora: LoraConfig, dtype: Any):
+    def __init__(
+        self, name: str, arch: Architecture, experts: Experts, lora: LoraConfig, dtype: Any, *, packed: bool = False
+    ):
         self.sizes = experts
-        self.gate = weight(f"{name}.gate.weight", (experts.count, arch.d_model), dtype, ("expert", "width"))
-        wide, fused, narrow = (
-            (arch.d_model, experts.width),
-            (arch.d_model, 2 * experts.width),
-            (experts.width, arch.d_model),
-        )
+        D, width, clamped = arch.d_model, experts.width, experts.clamp is not None
+        router = f"{name}.router" if clamped else f"{name}.gate"
+        self.gate = weight(f"{router}.weight", (experts.count, D), dtype, ("expert", "width"))
+        self.gate_bias = weight(f"{router}.bias", (experts.count,), dtype, ("expert",)) if clamped else None
         if experts.fused:
-            names, sizes = "{}.experts.{}", {"gate_up_proj": fused, "down_proj": narrow}
+            names, sizes = "{}.experts.{}", {"gate_up_proj": (D, 2 * width), "down_proj": (width, D)}
         else:
-            names, sizes = "{}.experts.*.{}.weight", {"gate_proj": wide, "up_proj": wide, "down_proj": narrow}
+            names = "{}.experts.*.{}.weight"
+            sizes = {"gate_proj": (D, width), "up_proj": (D, width), "down_proj": (width, D)}
+        kind = {"turned": not clamped, "bias": clamped, "packed": packed}
         self.experts = nnx.Dict(
             {
-                linear: StackedLinear(names.format(name, linear), experts.count, size, lora, dtype)
+                linear: StackedLinear(names.format(name, linear), experts.count, size, lora, dtype, **kind)
                 for linear, size in sizes.items()
             }
         )
         if experts.shared_width:
             shared, gate = f"{name}.shared_expert", f"{name}.shared_expert_gate"
-            self.shared_expert = Mlp(shared, arch.d_model, experts.shared_width, False, lora, dtype)
-            self.shared_expert_gate = Linear(gate, (arch.d_model, 1), ("width", "one"), False, lora, dtype)
+            self.shared_expert = Mlp(shared, D, experts.shared_width, False, lora, dtype)
+            self.shared_expert_gate = Linear(gate, (D, 1), ("width", "one"), False, lora, dtype)
         else:
             self.shared_expert = self.shared_expert_gate = None
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """x [B, T, D] -> [B, T, D], and the numbers of the experts that were chosen, [B, T, chosen]."""
         flat = x.reshape(-1, x.shape[-1])
-        ids, shares = route(rows_dot(flat, self.gate[...]), self.sizes)
+        logits = rows_dot(flat, self.gate[...])
+        if self.gate_bias is not None:
+            logits = logits + self.gate_bias[...].astype(jnp.float32)
+        ids, shares = route(logits, self.sizes)
         y = jax.lax.platform_dependent(flat, ids, shares, cpu=self.dense, default=self.ragged)
         if self.shared_expert is not None and self.shared_expert_gate is not None:
             y = y + jax.nn.sigmoid(self.shared_expert_gate(flat)) * self.shared_expert(flat)
-        return y.reshape(x.shape)
+        return y.reshape(x.shape), ids.reshape(*x.shape[:-1], -1)
 
     def ragged(self, x: jax.Array, ids: jax.Array, shares: jax.Array) -> jax.Array:
         """x [M, D], ids and shares [M, chosen] -> [M, D]."""
-        order = jnp.argsort(ids.reshape(-1), stable=True)
+        ids = ids.reshape(-1)
+        order = jnp.argsort(ids, stable=True)
         rows = order // self.sizes.chosen
-        counts = jnp.bincount(ids.reshape(-1), length=self.sizes.count)
+        counts = jnp.bincount(ids, length=self.sizes.count)
 
         def product(a: jax.Array, w: jax.Array) -> jax.Array:
             return jax.lax.ragged_dot(a.astype(w.dtype), w, counts, preferred_element_type=jnp.float32)
 
-        y = self._mlp(product, x[rows]) * shares.reshape(-1)[order, None]
+        y = self._mlp(Way(product, lambda bias: bias[ids[order]]), x[rows]) * shares.reshape(-1)[order, None]
         return jnp.zeros_like(x).at[rows].add(y)
 
     def dense(self, x: jax.Array, ids: jax.Array, shares: jax.Array) -> jax.Array:
@@ -100,14 +140,18 @@ class SparseMlp(nnx.Module):
             return jnp.einsum(form, a.astype(w.dtype), w, preferred_element_type=jnp.float32)
 
         all_shares = jnp.zeros((len(x), self.sizes.count)).at[jnp.arange(len(x))[:, None], ids].add(shares)
-        return jnp.einsum("emd,me->md", self._mlp(product, x), all_shares)
+        return jnp.einsum("emd,me->md", self._mlp(Way(product, lambda bias: bias[:, None]), x), all_shares)
 
-    def _mlp(self, product: Callable[[jax.Array, jax.Array], jax.Array], x: jax.Array) -> jax.Array:
-        if self.sizes.fused:
-            gate, up = jnp.split(self.experts["gate_up_proj"](product, x), 2, axis=-1)
-        else:
-            gate, up = self.experts["gate_proj"](product, x), self.experts["up_proj"](product, x)
-        return self.experts["down_proj"](product, jax.nn.silu(gate) * up)
+    def _mlp(self, way: Way, x: jax.Array) -> jax.Array:
+        if not self.sizes.fused:
+            gate, up = self.experts["gate_proj"](way, x), self.experts["up_proj"](way, x)
+            return self.experts["down_proj"](way, jax.nn.silu(gate) * up)
+        both, clamp = self.experts["gate_up_proj"](way, x), self.sizes.clamp
+        if clamp is None:
+            gate, up = jnp.split(both, 2, axis=-1)
+            return self.experts["down_proj"](way, jax.nn.silu(gate) * up)
+        gate, up = jnp.minimum(both[..., ::2], clamp.limit), jnp.clip(both[..., 1::2], -clamp.limit, clamp.limit)
+        return self.experts["down_proj"](way, gate * jax.nn.sigmoid(clamp.slope * gate) * (up + 1))
 
 
 def route(logits: jax.Array, experts: Experts) -> tuple[jax.Array, jax.Array]:

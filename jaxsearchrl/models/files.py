@@ -4,7 +4,7 @@ Tensors are read one at a time and in part, so that a checkpoint need not fit in
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,9 +16,11 @@ from jaxsearchrl.errors import UserError
 from jaxsearchrl.models.architecture import Architecture, tensor_shapes
 from jaxsearchrl.models.fingerprint import fingerprint, same_rows, sample_pieces
 from jaxsearchrl.models.gguf_file import EMBEDDING, FLOATS, HEAD, GgufCheckpoint
-from jaxsearchrl.models.hf_config import architecture_from_hf
+from jaxsearchrl.models.hf_config import WITH_IMAGES, architecture_from_hf
 from jaxsearchrl.models.mxfp4 import BLOCK, dequantise
 
+MODEL, TEXT = "model.", "model.language_model."  # the text part of a model, alone and beside what sees
+NOT_TEXT = ("model.visual.", "mtp.")
 BLOCKS, SCALES = "_blocks", "_scales"  # what gpt-oss adds to the name of a tensor in MXFP4
 
 
@@ -34,6 +36,14 @@ class Checkpoint(Protocol):
         ...
 
     def names(self) -> set[str]: ...
+
+    def stored_name(self, name: str) -> str:
+        """A tensor's name on disk, where it may be one of a larger model."""
+        ...
+
+    def beside(self) -> Iterator[tuple[str, np.ndarray]]:
+        """What else is stored there, of which we compute nothing: stored names and tensors, read one at a time."""
+        ...
 
     def shape(self, name: str) -> tuple[int, ...]: ...
 
@@ -89,43 +99,65 @@ def check_names(checkpoint: Checkpoint, expected: Mapping[str, tuple[int, ...]],
 
 
 class FolderCheckpoint:
-    """A Hugging Face folder: config.json with model.safetensors, or with shards and their index."""
+    """A Hugging Face folder: config.json with model.safetensors, or with shards and their index.
+
+    Of a model that sees (`WITH_IMAGES`) the text part is shown, as if it were alone: model.language_model.* is called
+    model.*, and model.visual.* (what sees) and mtp.* (what predicts several tokens) are left out. Of no other model is
+    anything left out but rotary buffers and a head that is the embedding.
+    """
 
     def __init__(self, folder: Path):
-        self.architecture = architecture_from_hf(_config(folder), str(folder / "config.json"))
-        self._shards = {name: shard for shard in _shards(folder) for name in shard.keys()}  # noqa: SIM118
-        for name in [n for n in self._shards if n.endswith("rotary_emb.inv_freq")]:
-            del self._shards[name]  # a buffer that old exports wrote; it follows from the config
-        self._packed = _take_packed(folder, self._shards)
-        for name in self._shards:
-            if self._slice(name).get_dtype() not in FLOATS:
-                raise UserError(f"{folder}: tensor {name} is stored as {self._slice(name).get_dtype()}, not as a float")
-        if self.architecture.tied and {HEAD, EMBEDDING} <= self._shards.keys():
+        config = _config(folder)
+        self.architecture = architecture_from_hf(config, str(folder / "config.json"))
+        slices = {name: shard.get_slice(name) for shard in _shards(folder) for name in shard.keys()}  # noqa: SIM118
+        for name in [n for n in slices if n.endswith("rotary_emb.inv_freq")]:
+            del slices[name]  # a buffer that old exports wrote; it follows from the config
+        self._beside: dict[str, Any] = {}
+        self._prefix = MODEL
+        if config["model_type"] in WITH_IMAGES:
+            self._prefix = TEXT
+            self._beside = {name: slices.pop(name) for name in list(slices) if name.startswith(NOT_TEXT)}
+            if strange := [name for name in slices if not name.startswith(TEXT) and name != HEAD]:
+                raise UserError(f"{folder}: tensor {strange[0]} is in no known part of a model with images")
+            slices = {name.replace(TEXT, MODEL, 1): slices[name] for name in slices}
+        self._slices, self._packed = slices, _take_packed(folder, slices)
+        for name, stored in self._slices.items():
+            if stored.get_dtype() not in FLOATS:
+                raise UserError(f"{folder}: tensor {name} is stored as {stored.get_dtype()}, not as a float")
+        if self.architecture.tied and {HEAD, EMBEDDING} <= self._slices.keys():
             if not self._head_is_embedding():
                 raise UserError(f"{folder}: tie_word_embeddings is true, but {HEAD} is not the embedding")
-            del self._shards[HEAD]
+            del self._slices[HEAD]
 
     @property
     def fingerprint(self) -> str:
         """sha256 over the architecture, tensor names, shapes and sampled bytes."""
-        parts = [(n, self.shape(n), self._slice(n).get_dtype(), _sampled(self._slice(n))) for n in self._shards]
+        parts = [(n, self.shape(n), stored.get_dtype(), _sampled(stored)) for n, stored in self._slices.items()]
         parts += [(n, self.shape(n), "MXFP4", _sampled(*pair)) for n, pair in self._packed.items()]
         return fingerprint(self.architecture, parts)
 
     def names(self) -> set[str]:
         """The tensors' names; of a tied head only the embedding's, and one for blocks and scales."""
-        return self._shards.keys() | self._packed.keys()
+        return self._slices.keys() | self._packed.keys()
+
+    def stored_name(self, name: str) -> str:
+        """See `Checkpoint`."""
+        return name.replace(MODEL, self._prefix, 1) if name.startswith(MODEL) else name
+
+    def beside(self) -> Iterator[tuple[str, np.ndarray]]:
+        """See `Checkpoint`."""
+        return ((name, stored[:]) for name, stored in sorted(self._beside.items()))
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape as stored; [E, in, out] of a tensor in MXFP4."""
         if name in self._packed:
             experts, outputs, blocks, _ = self._packed[name][0].get_shape()
             return experts, blocks * BLOCK, outputs
-        return tuple(self._slice(name).get_shape())
+        return tuple(self._slices[name].get_shape())
 
     def tensor(self, name: str, index: tuple[slice, ...] = ()) -> np.ndarray:
         """Reads only the bytes of `index`, in the dtype in which they are stored; bfloat16 of MXFP4."""
-        return self._unpacked(name, index) if name in self._packed else self._slice(name)[index]
+        return self._unpacked(name, index) if name in self._packed else self._slices[name][index]
 
     def packed(self, name: str, index: tuple[slice, ...] = ()) -> tuple[np.ndarray, np.ndarray] | None:
         """See `Checkpoint`."""
@@ -147,11 +179,8 @@ class FolderCheckpoint:
             matrix[...] = dequantise(blocks[at], scales[at], tensor.dtype)[0, :, cut].T
         return tensor
 
-    def _slice(self, name: str) -> Any:
-        return self._shards[name].get_slice(name)
-
     def _head_is_embedding(self) -> bool:
-        head, embedding = self._slice(HEAD), self._slice(EMBEDDING)
+        head, embedding = self._slices[HEAD], self._slices[EMBEDDING]
         if head.get_dtype() != embedding.get_dtype() or self.shape(HEAD) != self.shape(EMBEDDING):
             return False
         return same_rows(lambda rows: head[rows], lambda rows: embedding[rows], self.shape(HEAD)[0])
@@ -163,40 +192,45 @@ def _sampled(*slices: Any) -> bytes:
     return b"".join(stored[piece].tobytes() for stored in slices for piece in pieces)
 
 
-def _take_packed(folder: Path, shards: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Takes the tensors in MXFP4 out of `shards`: name -> slices of its blocks and scales (shapes: `Checkpoint`)."""
+def _take_packed(folder: Path, slices: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Takes the tensors in MXFP4 out of `slices`: name -> slices of its blocks and scales (shapes: `Checkpoint`)."""
 
     def is_bytes(name: str) -> bool:
-        return shards[name].get_slice(name).get_dtype() == "U8"
+        return slices[name].get_dtype() == "U8"
 
     packed = {}
-    parts = [name for name in shards if name.endswith((BLOCKS, SCALES)) and is_bytes(name)]
+    parts = [name for name in slices if name.endswith((BLOCKS, SCALES)) and is_bytes(name)]
     for name in sorted({part.removesuffix(BLOCKS).removesuffix(SCALES) for part in parts}):
         both = [name + BLOCKS, name + SCALES]
         for part in both:
-            if part not in shards or not is_bytes(part):
+            if part not in slices or not is_bytes(part):
                 raise UserError(f"{folder}: tensor {part} is missing or not of bytes, though {name} is in MXFP4")
-        blocks, scales = (shards.pop(part).get_slice(part) for part in both)
+        blocks, scales = (slices.pop(part) for part in both)
         if len(scales.get_shape()) != 3 or blocks.get_shape() != [*scales.get_shape(), BLOCK // 2]:
             raise UserError(
                 f"{folder}: tensor {name} is in MXFP4, but its blocks {blocks.get_shape()} and "
                 f"scales {scales.get_shape()} are not [E, out, in/32, 16] and [E, out, in/32]"
             )
-        if name in shards:
+        if name in slices:
             raise UserError(f"{folder}: tensor {name} is stored both as floats and in MXFP4")
         packed[name] = (blocks, scales)
     return packed
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    """config.json, with the stop ids of generation_config.json added to its own (chat models name some only there)."""
+    """config.json, with the stop ids of generation_config.json added to its own (chat models name some only there).
+
+    Those of a model with images may stand in its text part.
+    """
     if (folder / "adapter_config.json").exists() and not (folder / "config.json").exists():
         raise UserError(f"{folder}: this is a LoRA adapter; pass the folder of its base model")
     config = _json(folder / "config.json")
     if (folder / "generation_config.json").exists():
-        both = [config.get("eos_token_id"), _json(folder / "generation_config.json").get("eos_token_id")]
+        text = config.get("text_config")
+        holders = [config, text if isinstance(text, dict) else {}, _json(folder / "generation_config.json")]
+        named = [holder.get("eos_token_id") for holder in holders]
         config["eos_token_id"] = [
-            i for ids in both if ids is not None for i in (ids if isinstance(ids, list) else [ids])
+            i for ids in named if ids is not None for i in (ids if isinstance(ids, list) else [ids])
         ]
     return config
 

@@ -96,7 +96,8 @@ def gated_delta(
         return (shared, running, running_segment), found + _dot("bhij,bhjv->bhiv", scores, new)
 
     start = (memory, jnp.zeros_like(memory), jnp.zeros(B, segments.dtype))
-    (memory, _, _), out = lax.scan(step, start, (values, readers, scores, k * until_end, g, segments))
+    # Between the passes the memories from chunk to chunk are kept; a chunk's inside is computed again.
+    (memory, _, _), out = lax.scan(jax.checkpoint(step), start, (values, readers, scores, k * until_end, g, segments))
     return jnp.moveaxis(out, (0, 2), (1, 3)).reshape(B, n * C, heads, -1)[:, :T], memory
 
 

@@ -5,7 +5,7 @@ head is either absent or stored a second time, and Llama 3's stretched frequenci
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,14 @@ class GgufCheckpoint:
     def names(self) -> set[str]:
         """Hugging Face names; a tensor without one keeps its own."""
         return set(self._tensors)
+
+    def stored_name(self, name: str) -> str:
+        """The name itself: what is written of a .gguf file has Hugging Face names."""
+        return name
+
+    def beside(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Nothing."""
+        return iter(())
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape in Hugging Face's order, linears [out, in]."""

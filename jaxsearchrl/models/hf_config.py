@@ -10,7 +10,7 @@ from typing import Any, get_args
 from jaxsearchrl.errors import ConfigError
 from jaxsearchrl.models.architecture import Architecture, Family, check_architecture
 from jaxsearchrl.models.config_values import eos_ids, integer, number
-from jaxsearchrl.models.families import llama, qwen2, qwen3, qwen3_5
+from jaxsearchrl.models.families import gpt_oss, llama, qwen2, qwen3, qwen3_5
 from jaxsearchrl.models.hf_rope import rope_from_hf, rope_to_hf
 
 FAMILIES: dict[Family, Any] = {
@@ -20,6 +20,7 @@ FAMILIES: dict[Family, Any] = {
     "qwen3_moe": qwen3,
     "qwen3_5_text": qwen3_5,
     "qwen3_5_moe_text": qwen3_5,
+    "gpt_oss": gpt_oss,
 }
 """Module of each family: `fields(config, where)` reads what is its own, `keys(arch)` writes it."""
 

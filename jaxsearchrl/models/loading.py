@@ -11,8 +11,9 @@ import numpy as np
 
 from jaxsearchrl.errors import ConfigError
 from jaxsearchrl.models.decoder import Model, Weights, WeightSpec
-from jaxsearchrl.models.files import Checkpoint
+from jaxsearchrl.models.files import BLOCKS, SCALES, Checkpoint
 
+PACKED = (BLOCKS, SCALES)
 Read = Callable[[tuple[slice, ...]], np.ndarray]
 
 
@@ -55,6 +56,9 @@ def _read(checkpoint: Checkpoint, spec: WeightSpec, index: tuple[slice, ...]) ->
     """The part of a weight that `index`, a slice for each of its axes, cuts out."""
     sizes = [range(size)[cut] for size, cut in zip(spec.shape, index, strict=True)]
     part = np.empty([len(size) for size in sizes], spec.dtype)  # a copy: what a checkpoint gives may lie in the file
+    if (packed := _packed(checkpoint, spec, index)) is not None:
+        part[...] = packed
+        return part
     if "*" not in spec.hf_name:
         stored = checkpoint.tensor(spec.hf_name, _turned(spec, index))
         part[...] = stored.swapaxes(-1, -2) if spec.turned else stored
@@ -64,7 +68,20 @@ def _read(checkpoint: Checkpoint, spec: WeightSpec, index: tuple[slice, ...]) ->
     return part
 
 
+def _packed(checkpoint: Checkpoint, spec: WeightSpec, index: tuple[slice, ...]) -> np.ndarray | None:
+    """The part of a weight in MXFP4 that stays so; None for any other."""
+    if not spec.hf_name.endswith(PACKED):
+        return None
+    name = spec.hf_name.removesuffix(BLOCKS).removesuffix(SCALES)
+    both = checkpoint.packed(name, index[:3])
+    if both is None:
+        raise ConfigError(f"{name} is not stored in MXFP4: set model.packed_experts=false")
+    return both[0][..., index[3]] if spec.hf_name.endswith(BLOCKS) else both[1]
+
+
 def _check_shapes(checkpoint: Checkpoint, spec: WeightSpec) -> None:
+    if spec.hf_name.endswith(PACKED):
+        return  # the checkpoint has seen to it that both parts fit the matrix
     stacked = "*" in spec.hf_name
     expected = _turned(spec, spec.shape)[stacked:]
     for name in [_numbered(spec, i) for i in range(spec.shape[0])] if stacked else [spec.hf_name]:

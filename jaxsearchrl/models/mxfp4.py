@@ -31,7 +31,7 @@ def dequantise(blocks: Any, scales: Any, dtype: Any) -> Any:
     scale, 2^-127, and halves of the next become zero.
     """
     if isinstance(blocks, np.ndarray):
-        values = PAIRS[blocks].view(ml_dtypes.bfloat16)
+        values = PAIRS[np.ascontiguousarray(blocks)].view(ml_dtypes.bfloat16)
         powers = scales.view(ml_dtypes.float8_e8m0fnu).astype(ml_dtypes.bfloat16)
     else:
         values = jax.lax.bitcast_convert_type(blocks, jnp.float4_e2m1fn).astype(jnp.bfloat16)
@@ -46,7 +46,7 @@ def quantise(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     A block's scale brings its largest magnitude into [4, 8); what then lies above 6 becomes 6, and all else the nearest
     value, the even one of two (section 6.3).
     """
-    values = np.asarray(matrix, np.float32).reshape(*matrix.shape[:-1], -1, BLOCK)
+    values = np.ascontiguousarray(matrix, np.float32).reshape(*matrix.shape[:-1], -1, BLOCK)
     exponents = np.frexp(np.abs(values).max(axis=-1))[1] - 1  # floor(log2); that of an all-zero block is of no account
     scales = np.maximum(exponents - LARGEST_EXPONENT + BIAS, 0).astype(np.uint8)
     scaled = np.ldexp(values, BIAS - scales[..., None].astype(np.int32))

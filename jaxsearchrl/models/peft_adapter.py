@@ -2,6 +2,10 @@
 
 Here an adapter is `{"layers.0.self_attn.q_proj": (A [in, R], B [R, out])}`; PEFT stores both transposed, so its files
 hold lora_A [R, in] and lora_B [out, R], float32. Every chosen linear of every layer must be there, and nothing else.
+
+Matrices of experts that a model has as one parameter [E, ..., ...] are one module's `target_parameters` in PEFT
+(`ParamWrapper` in peft/tuners/lora/layer.py), with lora_A [E R, in] and lora_B [out, R E]. That in is the side that is
+multiplied holds whichever way the parameter lies: transformers 5 tells PEFT (`is_transposed`).
 """
 
 import json
@@ -9,7 +13,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes  # noqa: F401  teaches numpy the bfloat16 that safetensors returns
 import numpy as np
@@ -18,13 +22,14 @@ from safetensors.numpy import load_file, save_file
 
 from jaxsearchrl.config import LoraConfig
 from jaxsearchrl.errors import ConfigError, UserError
-from jaxsearchrl.models.architecture import Architecture, linear_shapes
+from jaxsearchrl.models.architecture import Architecture, adaptable, linear_shapes
 
 Adapter = dict[str, tuple[np.ndarray, np.ndarray]]
 """Linear ("layers.0.mlp.up_proj") -> (A [in, R], B [R, out]), float32: y = x W + (alpha / R) (x A) B."""
 
 PREFIX = "base_model.model.model."
 _EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)")
+_WRAPPED = re.compile(r".*\.experts(\.base_layer)*")
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 UNSUPPORTED = (
     "fan_in_fan_out",
@@ -38,7 +43,6 @@ UNSUPPORTED = (
     "alpha_pattern",
     "layers_to_transform",
     "layer_replication",
-    "target_parameters",
     "trainable_token_indices",
     "alora_invocation_tokens",
     "arrow_config",
@@ -80,6 +84,16 @@ def lora_of(adapter: Adapter) -> dict[str, np.ndarray]:
     return lora
 
 
+def to_peft(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A [E, in, R] and B [E, R, out] as PEFT's file has them: [E R, in], [out, R E]. For a linear alone E is 1."""
+    return a.swapaxes(1, 2).reshape(-1, a.shape[1]), b.transpose(2, 1, 0).reshape(b.shape[2], -1)
+
+
+def from_peft(a: np.ndarray, b: np.ndarray, experts: int) -> tuple[np.ndarray, np.ndarray]:
+    """The reverse of `to_peft`."""
+    return a.reshape(experts, -1, a.shape[1]).swapaxes(1, 2), b.reshape(len(b), -1, experts).transpose(2, 1, 0)
+
+
 def write_adapter(
     folder: str | Path,
     arch: Architecture,
@@ -94,11 +108,17 @@ def write_adapter(
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    places = _places(arch, config)
+    if strange := sorted(adapter.keys() - {linear for place in places for linear in place.linears}):
+        raise UserError(f"{folder}: {strange[0]} is not among the linears that the configuration adapts")
     tensors = {}
-    for linear, (a, b) in adapter.items():
-        tensors[f"{PREFIX}{linear}.lora_A.weight"] = np.ascontiguousarray(np.asarray(a, np.float32).T)
-        tensors[f"{PREFIX}{linear}.lora_B.weight"] = np.ascontiguousarray(np.asarray(b, np.float32).T)
-    _check(tensors, arch, config, str(folder))
+    for place in places:
+        pairs = [adapter[linear] for linear in place.linears if linear in adapter]
+        if len(pairs) == len(place.linears):
+            stacked = (np.stack([np.asarray(pair[part], np.float32) for pair in pairs]) for part in range(2))
+            for name, tensor in zip(place.tensors, to_peft(*stacked), strict=True):
+                tensors[name] = np.ascontiguousarray(tensor)
+    _check(tensors, places, arch, config, str(folder))
     (folder / CONFIG).unlink(missing_ok=True)
     save_file(tensors, folder / f"{WEIGHTS}.part", metadata={"format": "pt"})
     os.replace(folder / f"{WEIGHTS}.part", folder / WEIGHTS)
@@ -110,7 +130,6 @@ def write_adapter(
         "r": config.rank,
         "lora_alpha": alpha,
         "lora_dropout": 0.0,
-        "target_modules": list(config.modules),
         "bias": "none",
         "fan_in_fan_out": False,
         "modules_to_save": None,
@@ -118,6 +137,7 @@ def write_adapter(
         "use_rslora": False,
         "init_lora_weights": True,
         "inference_mode": True,
+        **_targets(arch, config),
     }
     (folder / f"{CONFIG}.part").write_text(json.dumps(described, indent=2, sort_keys=True), encoding="utf-8")
     os.replace(folder / f"{CONFIG}.part", folder / CONFIG)
@@ -135,19 +155,76 @@ def read_adapter(folder: str | Path, arch: Architecture) -> tuple[Adapter, LoraC
         tensors = load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
         raise UserError(f"{folder / WEIGHTS}: not a whole safetensors file ({error})") from error
-    targets = described.get("target_modules")
-    # A regular expression or "all-linear" says which modules only together with a model: the tensors say it directly.
-    stored = targets if isinstance(targets, list) else [name.split(".lora_")[0] for name in tensors]
-    modules = tuple(sorted({target.rsplit(".", 1)[-1] for target in stored}))
+    targets, parameters = described.get("target_modules"), described.get("target_parameters") or []
+    stacks = {stack.replace(".*", "") for stack in _stacks(arch)}
+    if strange := [name for name in parameters if not any(f".{name}".endswith(f".{stack}") for stack in stacks)]:
+        known = f"only {', '.join(sorted(stacks))} can be" if stacks else "the base has none that can be"
+        raise ConfigError(f"{folder / CONFIG}: target_parameters names {strange[0]!r}, but {known}")
+    if not isinstance(targets, list):
+        # A regular expression or "all-linear" says which modules only together with a model: the tensors say it.
+        targets = [name.split(".lora_")[0] for name in tensors]
+        targets = [name for name in targets if not _WRAPPED.fullmatch(name)]
+    modules = tuple(sorted({target.rsplit(".", 1)[-1] for target in (*targets, *parameters)}))
     config = LoraConfig(rank=described["r"], alpha=float(described["lora_alpha"]), modules=modules)
-    _check(tensors, arch, config, str(folder / WEIGHTS))
+    places = _places(arch, config)
+    _check(tensors, places, arch, config, str(folder / WEIGHTS))
     adapter = {}
-    for name in sorted(tensors):
-        if name.endswith(".lora_A.weight"):
-            linear = name.removeprefix(PREFIX).removesuffix(".lora_A.weight")
-            a, b = (np.asarray(tensors[f"{PREFIX}{linear}.lora_{which}.weight"], np.float32).T for which in "AB")
-            adapter[linear] = np.ascontiguousarray(a), np.ascontiguousarray(b)
+    for place in places:
+        a, b = (np.asarray(tensors[name], np.float32) for name in place.tensors)
+        pairs = zip(*map(np.ascontiguousarray, from_peft(a, b, len(place.linears))), strict=True)
+        adapter |= zip(place.linears, pairs, strict=True)
     return adapter, config
+
+
+class _Place(NamedTuple):
+    """Two tensors of a file, the linears whose adapters they hold (several: a stack of experts), and their shapes."""
+
+    tensors: tuple[str, str]
+    linears: tuple[str, ...]
+    shapes: tuple[tuple[int, int], tuple[int, int]]
+
+
+def _places(arch: Architecture, config: LoraConfig) -> list[_Place]:
+    places = []
+    for layer in range(arch.layers):
+        shapes = linear_shapes(arch, layer)
+        chosen = [linear for linear in shapes if _module(linear) in config.modules]
+        # PEFT wraps a module once for each of its parameters, the first innermost, and names both by the module.
+        wrapped = [linear for linear in chosen if ".*." in linear]
+        for linear in chosen:
+            name, linears = linear, (linear,)
+            if linear in wrapped:
+                assert arch.experts is not None
+                name = linear.split(".*.")[0] + ".base_layer" * (len(wrapped) - 1 - wrapped.index(linear))
+                linears = tuple(linear.replace("*", str(expert)) for expert in range(arch.experts.count))
+            outputs, inputs = shapes[linear]
+            rank = config.rank * len(linears)
+            places.append(
+                _Place(
+                    (f"{PREFIX}layers.{layer}.{name}.lora_A.weight", f"{PREFIX}layers.{layer}.{name}.lora_B.weight"),
+                    tuple(f"layers.{layer}.{linear}" for linear in linears),
+                    ((rank, inputs), (outputs, rank)),
+                )
+            )
+    return places
+
+
+def _module(linear: str) -> str:
+    return linear.rpartition(".")[2]
+
+
+def _stacks(arch: Architecture) -> set[str]:
+    return {linear for layer in range(arch.layers) for linear in linear_shapes(arch, layer) if ".*." in linear}
+
+
+def _targets(arch: Architecture, config: LoraConfig) -> dict[str, list[str] | None]:
+    """What PEFT is told to adapt; one name may be that of linears and of experts' parameters."""
+    linears = {linear for layer in range(arch.layers) for linear in linear_shapes(arch, layer)}
+    plain = {_module(linear) for linear in linears - _stacks(arch)}
+    targets: dict[str, list[str] | None] = {"target_modules": [m for m in config.modules if m in plain] or None}
+    if parameters := [stack.replace(".*", "") for stack in sorted(_stacks(arch)) if _module(stack) in config.modules]:
+        targets["target_parameters"] = parameters
+    return targets
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -172,16 +249,12 @@ def _read_config(path: Path) -> dict[str, Any]:
     return described
 
 
-def _check(tensors: Mapping[str, np.ndarray], arch: Architecture, config: LoraConfig, where: str) -> None:
+def _check(
+    tensors: Mapping[str, np.ndarray], places: list[_Place], arch: Architecture, config: LoraConfig, where: str
+) -> None:
     """Names the first module that the base has not, or tensor that is missing, unexpected, or misshapen."""
-    expected, known = {}, {}
-    for layer in range(arch.layers):
-        for linear, (outputs, inputs) in linear_shapes(arch, layer).items():
-            module = linear.rpartition(".")[2]
-            known[module] = True
-            if module in config.modules:
-                expected[f"{PREFIX}layers.{layer}.{linear}.lora_A.weight"] = (config.rank, inputs)
-                expected[f"{PREFIX}layers.{layer}.{linear}.lora_B.weight"] = (outputs, config.rank)
+    known = adaptable(arch)
+    expected = {name: shape for place in places for name, shape in zip(place.tensors, place.shapes, strict=True)}
     if unknown := [module for module in config.modules if module not in known]:
         raise UserError(f"{where}: {unknown[0]!r} is not a linear that can be adapted; known: {', '.join(known)}")
     if missing := sorted(expected.keys() - tensors.keys()):

@@ -1,9 +1,9 @@
 """What a forward pass builds on: the rows themselves (`Packed`), or the slots of the sampler's cache (`Slots`).
 
 The decoder has one body; training, prefill, extension and decode differ only in the state that they pass. A state
-offers `attend` to layers with attention, `convolve` and `recur` to those with a recurrent state. Masks come from
-absolute positions throughout: a causal flag alone is aligned to the top left, which is wrong when a cached prefix is
-extended.
+offers `attend` to layers with attention, `convolve` and `recur` to those with a recurrent state, and `routed` to those
+with experts. Masks come from absolute positions throughout: a causal flag alone is aligned to the top left, which is
+wrong when a cached prefix is extended.
 """
 
 import math
@@ -14,9 +14,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxsearchrl.models.architecture import Architecture
+from jaxsearchrl.models.attention import attention
 from jaxsearchrl.models.gated_delta import gated_delta
-from jaxsearchrl.models.packed_attention import MASKED, packed_attention
+from jaxsearchrl.models.packed_attention import MASKED
 from jaxsearchrl.models.products import rows_dot
+from jaxsearchrl.models.routes import routed_on
 
 
 @jax.tree_util.register_dataclass
@@ -25,16 +27,26 @@ class Packed:
     """Rows of several trajectories, no cache. positions [B, T]; segments [B, T], 0 for padding.
 
     A segment is contiguous in its row and its positions rise, so that index order is position order. Segment 1, if a
-    row has one, comes first, and later segments go on from it: it is the beginning that they share.
+    row has one, comes first, and later segments go on from it: it is the beginning that they share. routes [B, T]:
+    uint32, over the layers so far (see `routes.py`), or None where nobody asks.
     """
 
     positions: jax.Array
     segments: jax.Array
+    routes: jax.Array | None = None
 
-    def attend(self, layer: int, q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, "Packed"]:
-        """q [B, T, N, H], k and v [B, T, K, H] -> [B, T, N, H]."""
+    def attend(
+        self,
+        layer: int,
+        q: jax.Array,
+        k: jax.Array,
+        v: jax.Array,
+        window: int | None = None,
+        sinks: jax.Array | None = None,
+    ) -> tuple[jax.Array, "Packed"]:
+        """q [B, T, N, H], k and v [B, T, K, H], sinks [N] -> [B, T, N, H]; for window and sinks see `Architecture`."""
         del layer
-        return packed_attention(q, k, v, self.segments), self
+        return attention(q, k, v, self.segments, self.positions, window=window, sinks=sinks), self
 
     def convolve(self, layer: int, x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, "Packed"]:
         """x [B, T, D], kernel [D, n]: each token's and the n - 1 inputs before it -> [B, T, D]."""
@@ -58,6 +70,11 @@ class Packed:
         del layer
         memory = jnp.zeros((q.shape[0], q.shape[2], q.shape[3], v.shape[3]), jnp.float32)
         return gated_delta(q, k, v, g, beta, self.segments, memory, packed=True)[0], self
+
+    def routed(self, layer: int, ids: jax.Array) -> "Packed":
+        """Takes in which experts the tokens were given, ids [B, T, chosen]."""
+        del layer
+        return self if self.routes is None else replace(self, routes=routed_on(self.routes, ids))
 
 
 @jax.tree_util.register_dataclass
@@ -97,6 +114,8 @@ class Slots:
     padding, at the end of a row, has position `capacity` and is dropped on write. blocks: how many blocks of `block`
     keys are read (traced), enough to cover every position in use; further blocks change no bit of the result. Rows may
     be successive pieces of one slot (a layer's keys are all written before any is read), unless the model `is_bound`.
+    routes: as in `Packed`. load [layers, E] int32: tokens that each expert was given so far, padding left out. Both are
+    None where nobody asks.
     """
 
     layers: tuple[LayerCache, ...]
@@ -106,20 +125,31 @@ class Slots:
     capacity: int = field(metadata={"static": True})
     block: int = field(metadata={"static": True})
     all_slots: bool = field(metadata={"static": True})  # rows are 0 … S-1 in order: nothing is gathered
+    routes: jax.Array | None = None
+    load: jax.Array | None = None
 
     @property
     def real(self) -> jax.Array:
         """Which tokens are no padding, [B, T]."""
         return self.positions < self.capacity
 
-    def attend(self, layer: int, q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, "Slots"]:
-        """q [B, T, N, H], k and v [B, T, K, H] -> [B, T, N, H]; writes k and v into the layer's cache first."""
+    def attend(
+        self,
+        layer: int,
+        q: jax.Array,
+        k: jax.Array,
+        v: jax.Array,
+        window: int | None = None,
+        sinks: jax.Array | None = None,
+    ) -> tuple[jax.Array, "Slots"]:
+        """As `Packed.attend`; writes k and v into the layer's cache first."""
         cache = self.layers[layer]
         assert isinstance(cache, KeyValues)
-        at = (self.rows[:, None], slice(None), self.positions)
+        L = cache.keys.shape[2]
+        at = (self.rows[:, None], slice(None), jnp.where(self.real, self.positions % L, L))
         keys = cache.keys.at[at].set(k.astype(cache.keys.dtype), mode="drop")
         values = cache.values.at[at].set(v.astype(cache.values.dtype), mode="drop")
-        return self._read(q, keys, values), self._with(layer, KeyValues(keys, values))
+        return self._read(q, keys, values, window, sinks), self._with(layer, KeyValues(keys, values))
 
     def convolve(self, layer: int, x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, "Slots"]:
         """As `Packed.convolve`, going on from the slots' last inputs, of which new ones are kept."""
@@ -142,11 +172,23 @@ class Slots:
         out, memory = gated_delta(q, k, v, g, beta, segments, self._so_far(cache.memory), packed=False)
         return out, self._with(layer, replace(cache, memory=self._kept(cache.memory, memory)))
 
-    def _read(self, q: jax.Array, keys: jax.Array, values: jax.Array) -> jax.Array:
+    def routed(self, layer: int, ids: jax.Array) -> "Slots":
+        """As `Packed.routed`."""
+        routes, load = self.routes, self.load
+        if routes is not None:
+            routes = routed_on(routes, ids)
+        if load is not None:
+            load = load.at[layer, jnp.where(self.real[..., None], ids, load.shape[1])].add(1, mode="drop")
+        return replace(self, routes=routes, load=load)
+
+    def _read(
+        self, q: jax.Array, keys: jax.Array, values: jax.Array, window: int | None, sinks: jax.Array | None
+    ) -> jax.Array:
         """Attention over the first `blocks` blocks; running softmax (Milakov & Gimelshein, 2018, arXiv:1805.02867)."""
         B, T, N, H = q.shape
-        K = keys.shape[1]
+        _, K, L, _ = keys.shape
         G = N // K
+        last = jnp.where(self.real, self.positions, -1).max(-1)[:, None, None, None]
         q = (q * (1 / math.sqrt(H))).reshape(B, T, K, G, H).transpose(0, 2, 1, 3, 4).reshape(B, K, T * G, H)
         query_at = jnp.repeat(self.positions, G, axis=1)[:, None, :, None]  # [B, 1, T*G, 1]
 
@@ -156,7 +198,11 @@ class Slots:
             k, v = self._block(keys, start), self._block(values, start)
             scores = rows_dot(q, k)
             key_at = (start + jnp.arange(self.block))[None, None, None, :]
-            scores = jnp.where(key_at <= query_at, scores, MASKED)
+            seen = key_at <= query_at
+            if window is not None:
+                key_at = last - (last - key_at) % L  # the latest position that is kept at this place
+                seen = (key_at <= query_at) & (key_at > query_at - window) & (key_at >= 0)
+            scores = jnp.where(seen, scores, MASKED)
             new_top = jnp.maximum(top, scores.max(-1))
             weights = jnp.exp(scores - new_top[..., None])
             shrink = jnp.exp(top - new_top)
@@ -164,12 +210,13 @@ class Slots:
             return new_top, total * shrink + weights.sum(-1), out * shrink[..., None] + new
 
         shape = (B, K, T * G)
-        start = (
-            jnp.full(shape, MASKED, jnp.float32),
-            jnp.zeros(shape, jnp.float32),
-            jnp.zeros((*shape, H), jnp.float32),
-        )
-        _, total, out = lax.fori_loop(0, self.blocks, body, start)
+        if sinks is None:
+            top, total = jnp.full(shape, MASKED, jnp.float32), jnp.zeros(shape, jnp.float32)
+        else:  # as if it had been read first
+            top = jnp.broadcast_to(sinks.reshape(K, 1, G), (B, K, T, G)).reshape(shape)
+            total = jnp.ones(shape, jnp.float32)
+        start = (top, total, jnp.zeros((*shape, H), jnp.float32))
+        _, total, out = lax.fori_loop(0, jnp.minimum(self.blocks, L // self.block), body, start)
         out = out / total[..., None]
         return out.reshape(B, K, T, G, H).transpose(0, 2, 1, 3, 4).reshape(B, T, N, H)
 
@@ -200,8 +247,13 @@ def is_bound(arch: Architecture) -> bool:
     return any(arch.kind(layer) != "full_attention" for layer in range(arch.layers))
 
 
-def empty_cache(arch: Architecture, slots: int, capacity: int, dtype: jnp.dtype) -> tuple[LayerCache, ...]:
-    """The cache of all layers, for `slots` trajectories of up to `capacity` tokens; dtype: of keys and values."""
+def empty_cache(
+    arch: Architecture, slots: int, capacity: int, dtype: jnp.dtype, *, block: int, chunk: int
+) -> tuple[LayerCache, ...]:
+    """The cache of all layers, for `slots` trajectories of up to `capacity` tokens; dtype: of keys and values.
+
+    block: as in `Slots`, of which capacity is a multiple. chunk: tokens that are written at a time, at most.
+    """
 
     def layer(index: int) -> LayerCache:
         if arch.delta and arch.kind(index) == "linear_attention":
@@ -210,7 +262,10 @@ def empty_cache(arch: Architecture, slots: int, capacity: int, dtype: jnp.dtype)
                 inputs=jnp.zeros((slots, delta.kernel - 1, delta.channels), jnp.float32),
                 memory=jnp.zeros((slots, delta.value_heads, delta.key_dim, delta.value_dim), jnp.float32),
             )
-        shape = (slots, arch.kv_heads, capacity, arch.head_dim)
+        length = capacity
+        if arch.kind(index) == "sliding_attention":  # the first of a chunk must still see its window
+            length = min(capacity, -(-(arch.window - 1 + chunk) // block) * block)
+        shape = (slots, arch.kv_heads, length, arch.head_dim)
         return KeyValues(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
 
     return tuple(layer(index) for index in range(arch.layers))

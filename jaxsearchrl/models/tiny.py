@@ -10,6 +10,7 @@ from safetensors.numpy import save_file
 
 from jaxsearchrl.models.architecture import (
     Architecture,
+    Clamp,
     DeltaNet,
     Experts,
     Family,
@@ -48,6 +49,17 @@ def _own(arch: Architecture) -> dict[str, Any]:
     """What a family has of its own."""
     if arch.family == "qwen3_moe":
         return {"experts": Experts(count=5, chosen=2, width=24, normalised=True), "dense_layers": (0,)}
+    if arch.family == "gpt_oss":
+        return {
+            "tied": False,
+            "qkv_bias": True,
+            "o_bias": True,
+            "mlp_dim": 32,
+            "experts": Experts(count=5, chosen=2, width=32, normalised=True, fused=True, clamp=Clamp(1.0, 1.702)),
+            "layer_kinds": tuple("full_attention" if i % 2 else "sliding_attention" for i in range(arch.layers)),
+            "window": 7,
+            "sinks": True,
+        }
     if not arch.family.startswith("qwen3_5"):
         return {}
     own: dict[str, Any] = {

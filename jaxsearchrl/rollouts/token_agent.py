@@ -42,7 +42,7 @@ class TokenAgent:
 
     def receive(self, result: SampleResult) -> AssistantTurn:
         """Takes what was sampled and says what it means."""
-        self.trajectory.append_sampled(result.ids, result.logprobs)
+        self.trajectory.append_sampled(result.ids, result.logprobs, result.routes)
         self._stopped = result.reason == "stop"
         return self._chat.parse(result.ids, stopped=result.reason != "length")
 

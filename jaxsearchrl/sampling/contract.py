@@ -25,12 +25,17 @@ class SampleRequest:
 
 @dataclass(frozen=True)
 class SampleResult:
-    """What was sampled, the stop token included. logprobs: in nats, of the distribution that was sampled from."""
+    """What was sampled, the stop token included. logprobs: in nats, of the distribution that was sampled from.
+
+    routes: which experts the passes took that the ids were sampled from, a number each (see models/routes.py); empty
+    where there are none.
+    """
 
     uid: int
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     reason: StopReason
+    routes: tuple[int, ...] = ()
 
 
 class Sampler(Protocol):

@@ -37,7 +37,8 @@ def empty_slots(arch: Architecture, config: SamplingConfig) -> programs.Cache:
     """What all slots hold at first."""
 
     def layers() -> tuple[LayerCache, ...]:
-        return empty_cache(arch, config.slots, cache_length(config), jnp.dtype(jnp.float32))
+        sizes = {"block": config.read_block, "chunk": config.chunk_tokens}
+        return empty_cache(arch, config.slots, cache_length(config), jnp.dtype(jnp.float32), **sizes)
 
     bound = [i for i in range(arch.layers) if arch.kind(i) != "full_attention"]
     kept = [{i: cache for i, cache in enumerate(layers()) if i in bound} for _ in range(2)]
@@ -65,12 +66,13 @@ def lower_programs(
         return programs.decode(model, *sizes, *more, base, lora, cache, rows, stop_ids, seed, steps, blocks)
 
     weights, chunks = (base, lora, cache), (i32(C, T), i32(C), i32(C, T), i32())
-    turn = (rows, i32(MAX_STOP_IDS), seed, i32(), i32())
     lowered = {
         "extend": jax.jit(extend, donate_argnums=2).lower(*weights, *chunks),
         "fork": jax.jit(programs.fork, donate_argnums=0).lower(cache, i32(S), i32(S), flags, i32()),
-        # It does not read what was kept of the last start, but writes the new one there.
-        "decode": jax.jit(decode, donate_argnums=2, keep_unused=True).lower(*weights, *turn),
+        # keep_unused: nothing reads the buffers of an earlier start, but the new one is written into them.
+        "decode": jax.jit(decode, donate_argnums=2, keep_unused=True).lower(
+            *weights, rows, i32(MAX_STOP_IDS), seed, i32(), i32()
+        ),
     }
     if is_bound(model.arch):
         for name, program in (("remember", programs.remember), ("rewind", programs.rewind)):
@@ -101,12 +103,14 @@ class _Slot:
     request: SampleRequest | None = None
     ids: list[int] = field(default_factory=list)  # of the turn under way
     logprobs: list[float] = field(default_factory=list)
+    routes: list[int] = field(default_factory=list)  # none for a model without experts
 
 
 class Engine:
     """Implements `Sampler`. The cache is allocated and all programs are compiled on construction.
 
-    base: the frozen weights, shared with the learner; never copied. Ids from `vocab_size` on are never sampled.
+    base: the frozen weights, shared with the learner; never copied. Ids from `vocab_size` on are never sampled. load:
+    how often the passes that sampled chose each expert since the last renewal, [layers with experts, E], or None.
     """
 
     def __init__(
@@ -128,6 +132,9 @@ class Engine:
         self._stop_ids = np.array([*stop_ids, *[-1] * (MAX_STOP_IDS - len(stop_ids))], np.int32)
         self._seed = jax.random.key(seed)
         self._bound = is_bound(arch)
+        self._sparse = [layer for layer in range(arch.layers) if arch.is_sparse(layer)]
+        self._no_load = np.zeros((len(self._sparse), arch.experts.count), np.int64) if arch.experts else None
+        self.load = self._no_load
         self._cache = empty_slots(arch, config)
         self._slots = [_Slot() for _ in range(config.slots)]
         self._rewinds: list[int] = []  # slots whose stop string was noticed late in this dispatch
@@ -166,11 +173,11 @@ class Engine:
 
     def release(self, uid: int) -> None:
         slot = self._slots[self._by_uid.pop(uid)]
-        slot.uid, slot.fresh, slot.request, slot.ids, slot.logprobs = -1, False, None, [], []
+        slot.uid, slot.fresh, slot.request, slot.ids, slot.logprobs, slot.routes = -1, False, None, [], [], []
 
     def renew(self, lora: Weights, seed: int) -> None:
         """Takes new weights and a new random stream; frees all slots and forgets prompts computed with the old."""
-        self.lora, self._seed = lora, jax.random.key(seed)
+        self.lora, self._seed, self.load = lora, jax.random.key(seed), self._no_load
         self._slots = [_Slot() for _ in self._slots]
         self._by_uid = {}
 
@@ -322,27 +329,29 @@ class Engine:
             self._blocks(int(lengths.max()) + steps),
         )
         self.counters.decode_calls += 1
-        tokens, logprobs, counts, stopped = jax.device_get(out)
-        results = [
-            self._collect(i, tokens[i, :n], logprobs[i, :n], stopped[i]) for i, n in enumerate(counts) if i in busy
-        ]
+        out = jax.device_get(out)
+        if self.load is not None and out.load is not None:
+            self.load = self.load + out.load[self._sparse]
+        results = [self._collect(i, out) for i in range(S) if i in busy]
         if self._rewinds:
             self._cache = self._rewind_program(self._cache, *self._padded(self._rewinds))
             self._rewinds = []
         return sorted((r for r in results if r), key=lambda r: r.uid)
 
-    def _collect(self, index: int, ids: np.ndarray, logprobs: np.ndarray, stopped: bool) -> SampleResult | None:
+    def _collect(self, index: int, out: programs.Decoded) -> SampleResult | None:
         """Takes a dispatch's tokens into a slot; the turn's result if it ended."""
         slot, request = self._slots[index], self._slots[index].request
         assert request is not None
+        ids, stopped = out.tokens[index, : out.counts[index]], out.stopped[index]
         # In the cache: the token that was pending, and all new ones but the last.
         slot.tokens += [slot.ids[-1] if slot.ids else request.tokens[-1], *(int(i) for i in ids[:-1])]
         slot.ids += (int(i) for i in ids)
-        slot.logprobs += (float(p) for p in logprobs)
+        slot.logprobs += (float(p) for p in out.logprobs[index, : len(ids)])
+        slot.routes += [] if out.routes is None else (int(route) for route in out.routes[index, : len(ids)])
         keep = request.find_stop(slot.ids) if request.find_stop else None
         if keep is not None and not (stopped and keep == len(slot.ids)):
             # Tokens after the stop string are dropped, and the cache goes back by its length.
-            slot.ids, slot.logprobs = slot.ids[:keep], slot.logprobs[:keep]
+            slot.ids, slot.logprobs, slot.routes = slot.ids[:keep], slot.logprobs[:keep], slot.routes[:keep]
             self._cut(index, len(request.tokens) + keep - 1)
             reason = "stop_string"
         elif stopped:
@@ -352,8 +361,8 @@ class Engine:
         else:
             return None
         self.counters.sampled_tokens += len(slot.ids)
-        result = SampleResult(request.uid, tuple(slot.ids), tuple(slot.logprobs), reason)
-        slot.request, slot.ids, slot.logprobs = None, [], []
+        result = SampleResult(request.uid, tuple(slot.ids), tuple(slot.logprobs), reason, tuple(slot.routes))
+        slot.request, slot.ids, slot.logprobs, slot.routes = None, [], [], []
         return result
 
     def _cut(self, index: int, length: int) -> None:

@@ -53,12 +53,18 @@ class Rows:
 
 
 class Decoded(NamedTuple):
-    """tokens and logprobs [S, steps] (the first counts[s] are real), counts [S], stopped [S] (by a stop id)."""
+    """tokens and logprobs [S, steps] (the first counts[s] are real), counts [S], stopped [S] (by a stop id).
+
+    routes [S, steps] uint32: of the pass that each token was sampled from (see models/routes.py). load [layers, E]
+    int32: how often those passes chose each expert. Both are None for a model without experts.
+    """
 
     tokens: jax.Array
     logprobs: jax.Array
     counts: jax.Array
     stopped: jax.Array
+    routes: jax.Array | None
+    load: jax.Array | None
 
 
 def extend(
@@ -148,15 +154,17 @@ def decode(
     The random stream of a token is fold_in(fold_in(seed, uid), position): what an episode samples does not depend on
     who shares the batch, nor on how its decoding was cut into dispatches. stop_ids [n], padded with -1.
     """
-    S = rows.pending.shape[0]
+    S, experts = rows.pending.shape[0], model.arch.experts
     head = head_of(base)
+    no_routes = jnp.zeros((S, 1), jnp.uint32) if experts else None
     keys = jax.vmap(lambda uid: jax.random.fold_in(seed, uid))(rows.uids)
 
     def body(carry):
         step, layers, pending, lengths, out = carry
         active = (out.counts < rows.budgets) & ~out.stopped
         positions = jnp.where(active, lengths, capacity)[:, None]
-        state = Slots(layers, jnp.arange(S), positions, blocks, capacity=capacity, block=block, all_slots=True)
+        sizes = {"capacity": capacity, "block": block, "all_slots": True}
+        state = Slots(layers, jnp.arange(S), positions, blocks, **sizes, routes=no_routes, load=out.load)
         hidden, state = forward(model, base, lora, pending[:, None], state)
         logits = rows_dot(hidden[:, 0], head)
         uniforms = jax.vmap(lambda key, at: jax.random.uniform(jax.random.fold_in(key, at)))(keys, lengths + 1)
@@ -167,6 +175,8 @@ def decode(
             out.logprobs.at[:, step].set(logprobs),
             out.counts + active,
             out.stopped | (active & (ids[:, None] == stop_ids).any(-1)),
+            jax.tree.map(lambda routes, now: routes.at[:, step].set(now[:, 0]), out.routes, state.routes),
+            state.load,
         )
         return step + 1, state.layers, ids, lengths + active, out
 
@@ -179,6 +189,8 @@ def decode(
         jnp.zeros((S, max_steps), jnp.float32),
         jnp.zeros(S, jnp.int32),
         jnp.zeros(S, bool),
+        jnp.zeros((S, max_steps), jnp.uint32) if experts else None,
+        jnp.zeros((model.arch.layers, experts.count), jnp.int32) if experts else None,
     )
     start = (jnp.int32(0), cache.layers, rows.pending, rows.lengths, empty)
     _, layers, _, _, out = lax.while_loop(going, body, start)

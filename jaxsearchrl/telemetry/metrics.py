@@ -57,6 +57,21 @@ def rollout_metrics(records: Sequence[RolloutRecord], group_size: int) -> dict[s
     return metrics | _calls(scored) | _entropy(scored) | _signal(groups)
 
 
+def expert_metrics(load: np.ndarray | None) -> dict[str, float]:
+    """How evenly experts were chosen. load: how often each was, [layers with experts, E]; None without experts.
+
+    experts/load_max     how often the busiest expert of a layer is chosen, over the mean of the layer's experts: 1 if
+                         all are as busy, E / chosen if all tokens choose the same; the largest of all layers
+    experts/unused       share of experts, of all layers, that were never chosen
+    """
+    if load is None or not load.any():
+        return {}
+    return {
+        "experts/load_max": float((load.max(-1) / load.mean(-1)).max()),
+        "experts/unused": float((load == 0).mean()),
+    }
+
+
 def label(name: str) -> str:
     """A measure's name in running text."""
     return "F-beta" if name == "f_beta" else name.replace("_", " ")

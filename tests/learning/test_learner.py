@@ -201,7 +201,7 @@ def test_the_head_holds_no_array_of_tokens_by_vocabulary():
     )
     i32, f32 = (lambda *shape, d=dtype: jax.ShapeDtypeStruct(shape, d) for dtype in (jnp.int32, jnp.float32))
     A = B * T
-    batch = PackedBatch(i32(B, T), i32(B, T), i32(B, T), i32(A), i32(A), *[f32(A)] * 5, i32())
+    batch = PackedBatch(i32(B, T), i32(B, T), i32(B, T), i32(A), i32(A), *[f32(A)] * 5, i32(A), i32())
     memory = learner._head.lower(learner._top, f32(B, T, D), batch, 1.0).compile().memory_analysis()
     assert memory is not None
     # A chunk of 128 tokens by the vocabulary is 78 MB; all 16,384 tokens would be 10 GB.

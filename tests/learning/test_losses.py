@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jaxsearchrl.config import LearningConfig
-from jaxsearchrl.learning.losses import policy_gradient, supervised
+from jaxsearchrl.learning.losses import policy_gradient, rerouted, supervised
 
 
 def importance_sampling(*arguments):
@@ -178,3 +178,9 @@ def test_supervised_is_the_cross_entropy_of_the_weighted_tokens():
     assert float(loss) == 0.5
     np.testing.assert_array_equal(gradient, [-0.125, -0.125, 0])
     assert stats.means() == {"tokens": 2.0, "logprob": -2.0}
+
+
+def test_tokens_that_are_routed_otherwise_by_hand():
+    """Of four slots one has no known route; of the other three one differs."""
+    own, sampler = (jnp.asarray(routes, jnp.uint32) for routes in ([5, 5, 2**32 - 1, 9], [5, 7, 2**32 - 1, 0]))
+    assert rerouted(own, sampler) == {"routed": 3, "rerouted": 1}

@@ -42,6 +42,7 @@ def test_one_row_by_hand():
     np.testing.assert_array_equal(batch.old_logprobs, np.array([-0.20, -0.21, -0.22] + [0] * 17, np.float32))
     np.testing.assert_array_equal(batch.advantages, np.array([0.5] * 3 + [0] * 17, np.float32))
     np.testing.assert_array_equal(batch.weights, np.array([1] * 3 + [0] * 17, np.float32))
+    assert not batch.routes.any()  # nobody said which experts were taken
 
 
 def test_a_group_shares_its_prompt_by_hand(new_row):
@@ -138,7 +139,8 @@ def test_each_action_stands_behind_its_own_history(trajectories, pack_rows, pack
     for uid, (start, later) in enumerate(trajectories):
         tokens, mask = [start, *(token for token, _ in later)], [False, *(sampled for _, sampled in later)]
         logprobs = -np.arange(len(tokens)) - uid / 32
-        rows.append(TrainRow(uid, np.array(tokens), np.array(mask), np.array(mask), np.float32(logprobs), uid + 1.0))
+        fields = (np.array(tokens), np.array(mask), np.array(mask), np.float32(logprobs))
+        rows.append(TrainRow(uid, *fields, np.arange(len(tokens)) + 100 * uid, uid + 1.0))
     packing = pack(rows, pack_rows=pack_rows, pack_tokens=pack_tokens)
     acting = {row.uid: row for row in rows if row.action_tokens}
     assert (packing.packed, packing.without_actions) == (len(acting), len(rows) - len(acting))
@@ -149,7 +151,7 @@ def test_each_action_stands_behind_its_own_history(trajectories, pack_rows, pack
         for slot in range(n):
             row = acting[int(batch.advantages[slot]) - 1]
             at = round(-float(batch.old_logprobs[slot]) - row.uid / 32)
-            assert batch.targets[slot] == row.tokens[at]
+            assert (batch.targets[slot], batch.routes[slot]) == (row.tokens[at], row.routes[at])
             b, index = divmod(int(batch.action_index[slot]), pack_tokens)
             expected = row.tokens[:at].tolist(), list(range(at))
             assert path(batch, b, int(batch.segments[b, index]), index) == expected
@@ -226,17 +228,19 @@ def test_a_repeated_uid_is_refused():
         pack([row_of_length(4, 3), row_of_length(4, 5)], pack_rows=1, pack_tokens=10)
 
 
-def row(tokens=(1, 2, 3), mask=(0, 1, 1), logprobs=(0.0, -1.0, -2.0), advantage=1.0) -> TrainRow:
+def row(tokens=(1, 2, 3), mask=(0, 1, 1), logprobs=(0.0, -1.0, -2.0), routes=(0, 7, 8), advantage=1.0) -> TrainRow:
     read = np.array(mask, bool)
-    return TrainRow(9, np.array(tokens, np.int32), read, read, np.array(logprobs, np.float32), advantage)
+    fields = (np.array(tokens, np.int32), read, read, np.array(logprobs, np.float32), np.array(routes, np.uint32))
+    return TrainRow(9, *fields, advantage)
 
 
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        ({"logprobs": (0.0, -1.0)}, r"\[3, 3, 3, 2\] tokens, mask values"),
+        ({"logprobs": (0.0, -1.0)}, r"\[3, 3, 3, 2, 3\] tokens, mask values"),
+        ({"routes": (0, 7)}, r"\[3, 3, 3, 3, 2\] tokens, mask values"),
         ({"mask": (0, 1)}, "they must be as many"),
-        ({"tokens": (), "mask": (), "logprobs": ()}, "empty"),
+        ({"tokens": (), "mask": (), "logprobs": (), "routes": ()}, "empty"),
         ({"logprobs": (0.0, float("nan"), -1.0)}, "log-prob is not finite"),
         ({"advantage": float("inf")}, "advantage is inf"),
         ({"tokens": (1, -2, 3)}, "negative"),

@@ -42,7 +42,7 @@ class Run:
         return self.jitted(tokens, state)
 
     def cache(self, slots):
-        return empty_cache(self.arch, slots, L, jnp.dtype(jnp.float32))
+        return empty_cache(self.arch, slots, L, jnp.dtype(jnp.float32), block=4, chunk=8)
 
 
 def whole(run, tokens):

@@ -19,12 +19,13 @@ from jaxsearchrl.models.tiny import tiny_architecture
 
 EXPERTS = Experts(count=5, chosen=2, width=6, normalised=True)
 ARCH = tiny_architecture("qwen3_moe", vocab_size=31, d_model=8, experts=EXPERTS, dense_layers=())
+LORA = LoraConfig(2, 3.0, ("gate_proj", "up_proj", "down_proj"))
 
 
 @pytest.fixture(scope="module")
 def mlp():
     """Random weights; LoRA is not zero."""
-    mlp = SparseMlp("mlp", ARCH, EXPERTS, LoraConfig(rank=2, alpha=3.0), jnp.float32)
+    mlp = SparseMlp("mlp", ARCH, EXPERTS, LORA, jnp.float32)
     rng = np.random.default_rng(0)
     state = nnx.state(mlp, (nnx.Param, nnx.LoRAParam))
     nnx.update(mlp, jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape) * 0.5, x.dtype), state))
@@ -55,8 +56,11 @@ def by_hand(mlp, x):
 
 
 def test_it_computes_what_is_written(mlp):
-    chex.assert_trees_all_close(mlp(x_of(7)), by_hand(mlp, x_of(7)), rtol=1e-4, atol=1e-5)
-    chex.assert_trees_all_close(mlp(x_of(6).reshape(2, 3, 8)).reshape(6, 8), mlp(x_of(6)), atol=1e-6)
+    chex.assert_trees_all_close(mlp(x_of(7))[0], by_hand(mlp, x_of(7)), rtol=1e-4, atol=1e-5)
+    (out, ids), (flat_out, flat_ids) = mlp(x_of(6).reshape(2, 3, 8)), mlp(x_of(6))
+    chex.assert_trees_all_close(out.reshape(6, 8), flat_out, atol=1e-6)
+    scores = np.asarray(x_of(6) @ mlp.gate[...].T)
+    assert ids.reshape(6, 2).tolist() == flat_ids.tolist() == np.argsort(-scores)[:, :2].tolist()
 
 
 @pytest.mark.parametrize("rows", [1, 2, 33])
@@ -77,7 +81,7 @@ def test_both_ways_compute_the_same_and_have_the_same_gradients(mlp, rows):
 
 def test_a_token_is_the_same_whoever_is_beside_it(mlp):
     x = x_of(9)
-    chex.assert_trees_all_close(mlp(x)[4:5], mlp(x[4:5]), atol=1e-5)
+    chex.assert_trees_all_close(mlp(x)[0][4:5], mlp(x[4:5])[0], atol=1e-5)
 
 
 def test_an_expert_that_nobody_takes_has_no_gradient(mlp):

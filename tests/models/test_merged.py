@@ -33,7 +33,7 @@ def merge(base: Path, folder: Path, config: LoraConfig):
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize("family", ["llama", "qwen3", "qwen3_moe"])
+@pytest.mark.parametrize("family", ["llama", "qwen3", "qwen3_moe", "qwen3_5_moe_text", "gpt_oss"])
 def test_transformers_computes_from_it_what_we_compute_with_the_adapter(family, tmp_path, torch, monkeypatch):
     from transformers import AutoModelForCausalLM
 
@@ -41,7 +41,9 @@ def test_transformers_computes_from_it_what_we_compute_with_the_adapter(family, 
 
     monkeypatch.setattr(merged, "SHARD_BYTES", 40_000)
     write_tiny_checkpoint(tmp_path / "base", family, vocab_size=61, tied=family == "llama")
-    config = LoraConfig(rank=3, alpha=5.0, modules=("q_proj", "v_proj", "gate_proj", "down_proj"))
+    own = {"qwen3_5_moe_text": ("gate_proj", "in_proj_qkv", "gate_up_proj"), "gpt_oss": ("gate_up_proj",)}
+    modules = ("q_proj", "down_proj", *own.get(family, ("gate_proj", "v_proj")))
+    config = LoraConfig(rank=3, alpha=5.0, modules=modules)
     lora = merge(tmp_path / "base", tmp_path / "merged", config)
     assert len(list((tmp_path / "merged").glob("model-*.safetensors"))) > 3
     checkpoint = open_checkpoint(tmp_path / "base")
@@ -51,6 +53,14 @@ def test_transformers_computes_from_it_what_we_compute_with_the_adapter(family, 
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32).eval()
     with torch.no_grad():
         np.testing.assert_allclose(ours, theirs(torch.from_numpy(tokens)).logits.numpy(), atol=1e-4)
+
+
+@pytest.mark.parametrize("turned", [True, False], ids=["out, in", "in, out"])
+def test_an_expert_gets_its_own_change_whichever_way_its_matrix_lies(turned):
+    matrix = np.zeros((2, 3) if turned else (3, 2), np.float32)
+    pair = np.asarray([[1.0], [2.0], [3.0]]), np.asarray([[10.0, 20.0]])
+    change = np.asarray([[5.0, 10.0], [10.0, 20.0], [15.0, 30.0]])
+    np.testing.assert_array_equal(merged.plus(matrix, pair, 0.5, turned=turned), change.T if turned else change)
 
 
 def test_dtypes_and_small_files_stay(tmp_path):

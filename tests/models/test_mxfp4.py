@@ -110,3 +110,9 @@ def test_the_error_is_at_most_half_a_step_of_the_grid(matrix, exponent):
     assert np.all(rounded[~inside] == 6)
     largest = exact.reshape(3, 2, BLOCK).max(-1)
     assert np.all((largest < 8) & ((largest >= 4) | (scales == 0) | (largest == 0)))
+
+
+def test_a_byte_by_hand():
+    """Codes 2 and 7, the low half first, are 1 and 6; scale byte 128 doubles them."""
+    values = dequantise(np.full((1, 16), 0x72, np.uint8), np.array([128], np.uint8), np.float32)
+    assert values.tolist() == [2.0, 12.0] * 16

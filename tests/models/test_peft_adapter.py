@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from jaxsearchrl.config import LoraConfig
 from jaxsearchrl.errors import ConfigError, UserError
-from jaxsearchrl.models.architecture import linear_shapes
+from jaxsearchrl.models.architecture import Experts, linear_shapes
 from jaxsearchrl.models.peft_adapter import read_adapter, write_adapter
 from jaxsearchrl.models.tiny import tiny_architecture
 
@@ -61,6 +61,43 @@ def test_the_file_is_pefts_with_lora_tensors_only(folder):
     assert config["base_model_name_or_path"] == "some/base"
     assert config["target_modules"] == ["q_proj", "down_proj"]
     assert sorted(path.name for path in folder.iterdir()) == ["adapter_config.json", "adapter_model.safetensors"]
+
+
+def test_a_stack_of_experts_is_one_module_wrapped_once_for_each_parameter(tmp_path):
+    arch = tiny_architecture("qwen3_5_moe_text", vocab_size=31, experts=Experts(2, 1, 24, True, True, 20))
+    config = LoraConfig(rank=3, alpha=6.0, modules=("in_proj_a", "gate_up_proj", "down_proj"))
+    adapter = {
+        linear.replace("*", str(expert)): pair
+        for linear, pair in draw(arch, config).items()
+        for expert in range(2 if "*" in linear else 1)
+    }
+    adapter["layers.1.mlp.experts.1.down_proj"] = (np.eye(24, 3) * 5, np.arange(3 * 48).reshape(3, 48))
+    write_adapter(tmp_path, arch, adapter, config, "base")
+    tensors = load_file(tmp_path / "adapter_model.safetensors")
+    experts = "base_model.model.model.layers.1.mlp.experts"
+    assert tensors[f"{experts}.base_layer.lora_A.weight"].shape == (2 * 3, 48)  # gate_up_proj, the inner one
+    assert tensors[f"{experts}.base_layer.lora_B.weight"].shape == (48, 3 * 2)
+    down_a, down_b = (tensors[f"{experts}.lora_{part}.weight"] for part in "AB")
+    np.testing.assert_array_equal(down_a[3:], np.eye(3, 24) * 5)  # expert by expert
+    np.testing.assert_array_equal(down_b[:, 1::2], np.arange(3 * 48).reshape(3, 48).T)  # experts alternate
+    described = json.loads((tmp_path / "adapter_config.json").read_text())
+    assert described["target_modules"] == ["in_proj_a", "down_proj"]  # down_proj of the shared expert
+    assert described["target_parameters"] == ["mlp.experts.down_proj", "mlp.experts.gate_up_proj"]
+    back, read_config = read_adapter(tmp_path, arch)
+    assert set(read_config.modules) == set(config.modules)
+    assert back.keys() == adapter.keys()
+    for linear, pair in adapter.items():
+        for read, written in zip(back[linear], pair, strict=True):
+            np.testing.assert_array_equal(read, written)
+    configure(tmp_path, target_parameters=["mlp.gate.weight"])
+    with pytest.raises(ConfigError, match=r"target_parameters names 'mlp.gate.weight', but only mlp.experts.down_proj"):
+        read_adapter(tmp_path, arch)
+    configure(tmp_path, target_parameters=["mlp.experts.down_proj"])
+    with pytest.raises(UserError, match=r"4 tensors are not LoRA on the base's linears, first .*base_layer.lora_A"):
+        read_adapter(tmp_path, arch)
+    adapter.pop("layers.0.mlp.experts.1.gate_up_proj")
+    with pytest.raises(UserError, match=r"2 of 14 LoRA tensors are missing, first .*layers.0.mlp.experts.base_layer"):
+        write_adapter(tmp_path / "less", arch, adapter, config, "base")
 
 
 def test_reading_gives_back_what_was_written(folder):
@@ -118,6 +155,7 @@ def test_an_adapter_of_another_base_is_refused(folder):
         ({"layers_to_transform": [0]}, "layers_to_transform"),
         ({"fan_in_fan_out": True}, "fan_in_fan_out"),
         ({"init_lora_weights": "pissa"}, "init_lora_weights"),
+        ({"target_parameters": ["mlp.experts.down_proj"]}, "target_parameters names .* the base has none"),
         ({"r": None}, "r is None"),
         ({"r": 2.5}, "r is 2.5"),
         ({"lora_alpha": "32"}, "lora_alpha"),

@@ -76,7 +76,9 @@ def test_a_mesh_without_the_axis_cuts_nothing():
 
 def test_the_cache_is_cut_by_heads():
     model = model_of("delta")
-    recurrent, attention = jax.eval_shape(lambda: empty_cache(model.arch, 2, 16, jnp.dtype(jnp.float32)))
+    recurrent, attention = jax.eval_shape(
+        lambda: empty_cache(model.arch, 2, 16, jnp.dtype(jnp.float32), block=8, chunk=8)
+    )
     mesh = AbstractMesh((4,), ("tensor",))
     assert cache_shardings(attention, model.arch, mesh).keys.spec == PartitionSpec(None, "tensor", None, None)
     assert cache_shardings(recurrent, model.arch, mesh).memory.spec == PartitionSpec(None, "tensor", None, None)
@@ -131,7 +133,7 @@ def compare() -> dict[str, float]:
         if name == "dense":
             found["gradient of dense"] = furthest(gradient, weights, laid)
         if name == "delta":
-            cache = empty_cache(model.arch, 2, 16, jnp.dtype(jnp.float32))
+            cache = empty_cache(model.arch, 2, 16, jnp.dtype(jnp.float32), block=8, chunk=8)
             cut_cache = tuple(jax.device_put(x, cache_shardings(x, model.arch, mesh)) for x in cache)
             found["slots of delta"] = furthest(slots, (*weights, cache), (*laid, cut_cache))
     return found

@@ -44,17 +44,19 @@ TURNS = st.lists(
 
 
 def sampled(chat, text, limit, by_character):
-    """What a sampler might give for a text: whole words, or any other way to cut it; up to the limit."""
+    """What a sampler with experts might give for a text: whole words, or any other way to cut it; up to the limit."""
     pieces = list(text) if by_character else [text]
     ids = [i for piece in pieces for i in chat.encode(piece)]
     ids = [*ids, chat.stop_ids[0]][:limit]
     reason = "stop" if ids[-1] in chat.stop_ids else "length"
-    return SampleResult(0, tuple(ids), tuple(-0.5 - i / 64 for i in range(len(ids))), reason)
+    return SampleResult(0, tuple(ids), tuple(-0.5 - i / 64 for i in range(len(ids))), reason, tuple(i + 3 for i in ids))
 
 
 def check(trajectory):
-    """The four arrays agree: lengths, spans that tile, mask and log-probs by span."""
+    """The arrays agree: lengths, spans that tile; mask, log-probs and routes by span."""
     assert len(trajectory.tokens) == len(trajectory.action_mask) == len(trajectory.sample_logprobs)
+    pairs = zip(trajectory.tokens, trajectory.action_mask, strict=True)
+    assert trajectory.routes == [token + 3 if action else 0 for token, action in pairs]
     kinds = [span.kind for span in trajectory.spans for _ in range(span.start, span.stop)]
     assert len(kinds) == len(trajectory.tokens) == trajectory.spans[-1].stop
     assert [int(kind == "sampled") for kind in kinds] == trajectory.action_mask
@@ -162,8 +164,10 @@ def test_a_cut_call_is_malformed(chat):
     assert "cut it off" in call.error
 
 
-def test_log_probs_of_another_length_are_refused(chat):
+def test_log_probs_and_routes_of_another_length_are_refused(chat):
     agent = TokenAgent(0, chat, 2048, 256, 1.0)
     agent.begin(MESSAGES, [])
     with pytest.raises(ValueError, match="10 sampled ids but 9 log-probs"):
         agent.receive(SampleResult(0, (5,) * 10, (-1.0,) * 9, "stop"))
+    with pytest.raises(ValueError, match="10 sampled ids but 11 routes"):
+        agent.receive(SampleResult(0, (5,) * 10, (-1.0,) * 10, "stop", (1,) * 11))

@@ -9,6 +9,7 @@ import pytest
 from jaxsearchrl.config import LoraConfig, SamplingConfig
 from jaxsearchrl.models.architecture import Rope
 from jaxsearchrl.models.decoder import build_model, forward, head_of, init_lora
+from jaxsearchrl.models.routes import routed_on
 from jaxsearchrl.models.state import Packed, is_bound
 from jaxsearchrl.models.tiny import tiny_architecture
 from jaxsearchrl.sampling.choose import choose
@@ -18,14 +19,14 @@ from jaxsearchrl.sampling.engine import Engine
 CONFIG = SamplingConfig(slots=4, capacity=96, extend_chunks=2, chunk_tokens=8, decode_steps=5, read_block=16)
 VOCAB, STOP, SEED = 59, 7, 11  # two padding rows in the vocabulary
 SIZES = {"vocab_size": 61, "d_model": 24, "heads": 6, "kv_heads": 2, "head_dim": 4, "mlp_dim": 32}
-BOUND = {"rope": Rope(share=0.5)}
+OWN = {"qwen3_5_text": {"rope": Rope(share=0.5)}, "gpt_oss": {"window": 11, "layers": 3, "tied": True}}
 
 
 class World:
     """A model with random weights, its engine, and the same by whole forward passes."""
 
-    def __init__(self, family):
-        arch = tiny_architecture(family, **SIZES, **(BOUND if family.startswith("qwen3_5") else {}))
+    def __init__(self, family, **more):
+        arch = tiny_architecture(family, **SIZES, **OWN.get(family, {}), **more)
         self.bound = is_bound(arch)
         self.model = build_model(arch, LoraConfig(rank=3))
         rng = np.random.default_rng(0)
@@ -62,7 +63,7 @@ class World:
         return ids, logprobs
 
 
-@pytest.fixture(scope="module", params=["llama", "qwen3_5_text"])
+@pytest.fixture(scope="module", params=["llama", "qwen3_5_text", "gpt_oss"])
 def world(request):
     return World(request.param)
 
@@ -72,10 +73,16 @@ def engine(world):
     return world.make_engine()
 
 
+@pytest.fixture(scope="module")
+def unstopped(world):
+    """An engine without stop ids."""
+    return world.make_engine(stops=())
+
+
 @pytest.fixture(autouse=True)
 def _renewed(request):
-    if "engine" in request.fixturenames:
-        request.getfixturevalue("world").renew(request.getfixturevalue("engine"))
+    for name in {"engine", "unstopped"} & set(request.fixturenames):
+        request.getfixturevalue("world").renew(request.getfixturevalue(name))
 
 
 @jax.jit
@@ -208,10 +215,9 @@ def test_ids_without_mass_are_never_sampled():
             assert np.asarray(logprobs).min() > -1e3
 
 
-def test_stop_strings_roll_back(world, engine):
+def test_stop_strings_roll_back(world, unstopped):
     """A stop noticed some tokens late: what follows is dropped, and the next turn goes on as if it had never been."""
     ids, _ = world.reference(4, PROMPT, 12, 1.0, stops=())
-    unstopped = world.make_engine(stops=())
     result = run(unstopped, request(4, PROMPT, find_stop=lambda got: 3 if len(got) >= 3 else None))[4]
     assert (list(result.ids), result.reason) == (ids[:3], "stop_string")
     following = [*PROMPT, *ids[:3], 9, 9, 12]
@@ -247,9 +253,9 @@ def test_no_compilation_after_construction(engine):
 
 
 @pytest.mark.parametrize("kept", [1, 2, 4, 5])
-def test_a_stop_noticed_late_leaves_others_alone(world, kept):
+def test_a_stop_noticed_late_leaves_others_alone(world, unstopped, kept):
     """Wherever in a dispatch the stop ends, and while another trajectory goes on; several turns follow."""
-    engine = world.make_engine(stops=())
+    engine, before = unstopped, unstopped.counters.rewound_tokens
     others = {7: list(PROMPT[:9])}
     tokens = list(PROMPT)
     for turn in range(3):
@@ -261,7 +267,7 @@ def test_a_stop_noticed_late_leaves_others_alone(world, kept):
         assert list(results[7].ids) == wanted
         tokens += [*expected, 9 + turn, 10]
         others[7] += [*wanted, 12]
-    assert (engine.counters.rewound_tokens > 0) == (world.bound and kept < CONFIG.decode_steps)
+    assert (engine.counters.rewound_tokens > before) == (world.bound and kept < CONFIG.decode_steps)
 
 
 def test_a_group_whose_first_tries_have_moved_on_still_computes_its_prompt_once(world, engine):
@@ -283,3 +289,89 @@ def test_a_slot_used_before_begins_from_nothing(world, engine):
         engine.release(uid)
     for uid, prompt in ((5, [11]), (6, [12, 13]), (7, PROMPT[::-1])):
         assert list(run(engine, request(uid, prompt))[uid].ids) == world.reference(uid, prompt, 12, 1.0)[0]
+
+
+# -------------------------------------------------------------------------------------------------------------- experts
+
+
+def test_without_experts_nobody_speaks_of_them(world, engine):
+    result = run(engine, request(0, PROMPT))[0]
+    experts = world.model.arch.experts is not None
+    assert (len(result.routes) == len(result.ids), engine.load is not None) == (experts, experts)
+
+
+class Noting(Packed):
+    """Keeps what each layer's router chose."""
+
+    noted: dict
+
+    def routed(self, layer, ids):
+        self.noted[layer] = ids[0]
+        return self
+
+
+@pytest.fixture(scope="module")
+def sparse():
+    """Three layers, the first without experts; `chosen` gives the other two's choices in a whole forward pass."""
+    world = World("qwen3_moe", layers=3)
+
+    @jax.jit
+    def chosen(tokens):
+        state = Noting(jnp.arange(96)[None], jnp.ones((1, 96), jnp.int32))
+        object.__setattr__(state, "noted", {})
+        _, state = forward(world.model, world.base, world.lora, tokens[None], state)
+        return [state.noted[layer] for layer in sorted(state.noted)]
+
+    def of(tokens, start, stop):
+        """The choices at the positions that predicted tokens[start:stop]: [layers, tokens, chosen]."""
+        padded = np.zeros(96, np.int32)
+        padded[: len(tokens)] = tokens
+        return np.stack(chosen(jnp.asarray(padded)))[:, start - 1 : stop - 1]
+
+    world.chosen = of
+    return world
+
+
+@pytest.fixture(scope="module")
+def sparse_engine(sparse):
+    return sparse.make_engine(stops=())
+
+
+def routes_of(chosen):
+    """[layers, tokens, chosen] -> a route for each token."""
+    routes = jnp.zeros(chosen.shape[1], jnp.uint32)
+    for ids in chosen:
+        routes = routed_on(routes, jnp.asarray(ids))
+    return tuple(int(route) for route in routes)
+
+
+def test_routes_and_load_are_those_of_whole_forward_passes(sparse, sparse_engine):
+    """Over two turns of several trajectories that end at different times; padding and frozen rows count nothing."""
+    engine = sparse_engine
+    sparse.renew(engine)
+    tokens, chosen = {uid: PROMPT[: 7 + 4 * uid] for uid in range(3)}, []
+    for turn in range(2):
+        results = run(engine, *(request(uid, list(t), limit=4 + 3 * uid) for uid, t in tokens.items()))
+        for uid, result in results.items():
+            start = len(tokens[uid])
+            tokens[uid] = [*tokens[uid], *result.ids, 9 + turn, 10]
+            chosen.append(sparse.chosen(tokens[uid], start, start + len(result.ids)))
+            assert result.routes == routes_of(chosen[-1])
+    counts = [np.bincount(layer.ravel(), minlength=5) for layer in np.concatenate(chosen, axis=1)]
+    assert engine.load.tolist() == np.stack(counts).tolist()
+    assert engine.load.sum() == 2 * 2 * sum(2 * (4 + 3 * uid) for uid in range(3))
+    sparse.renew(engine)
+    assert engine.load.tolist() == [[0] * 5] * 2
+
+
+def test_a_late_stop_string_drops_routes_with_their_tokens(sparse, sparse_engine):
+    engine = sparse_engine
+    sparse.renew(engine)
+    result = run(engine, request(4, PROMPT, find_stop=lambda got: 8 if len(got) >= 8 else None))[4]
+    tokens = [*PROMPT, *result.ids]
+    assert len(result.ids) == 8
+    assert result.routes == routes_of(sparse.chosen(tokens, len(PROMPT), len(tokens)))
+    following = [*tokens, 9, 9, 12]
+    after = run(engine, SampleRequest(4, following, 5, 1.0))[4]
+    tokens = [*following, *after.ids]
+    assert after.routes == routes_of(sparse.chosen(tokens, len(following), len(tokens)))

@@ -1,10 +1,11 @@
 """The metrics of a step, against numbers worked by hand."""
 
+import numpy as np
 import pytest
 
 from jaxsearchrl.records import CallRecord, RolloutRecord, TurnRecord
 from jaxsearchrl.telemetry.alarms import alarms
-from jaxsearchrl.telemetry.metrics import rollout_metrics
+from jaxsearchrl.telemetry.metrics import expert_metrics, rollout_metrics
 from jaxsearchrl.trajectory import Span
 
 
@@ -125,3 +126,13 @@ def test_alarms_name_what_is_beyond_its_threshold():
     lines = alarms({"groups/no_signal": 0.51, "rate/finished": 0.4, "entropy": 0.01})
     assert [line.split(" is ")[0] for line in lines] == ["groups/no_signal", "rate/finished", "entropy"]
     assert "0.51 (> 0.5)" in lines[0]
+
+
+def test_the_load_of_experts_by_hand():
+    even, busy = [2, 2, 2, 2], [6, 1, 1, 0]
+    assert expert_metrics(np.array([even])) == {"experts/load_max": 1.0, "experts/unused": 0.0}
+    # The busiest of the second layer has 6 where the mean is 2; one of eight experts has nothing to do.
+    assert expert_metrics(np.array([even, busy])) == {"experts/load_max": 3.0, "experts/unused": 0.125}
+    # Two of five a token, and all tokens alike: 5 / 2.
+    assert expert_metrics(np.array([[7, 0, 0, 7, 0]])) == {"experts/load_max": 2.5, "experts/unused": 0.6}
+    assert expert_metrics(None) == expert_metrics(np.zeros((2, 4), int)) == {}

@@ -13,12 +13,14 @@ from jaxsearchrl import dry_run, trainer
 from jaxsearchrl.chat.tokenizer import load_tokenizer
 from jaxsearchrl.checkpoint import Checkpoints
 from jaxsearchrl.config_tree import with_values
+from jaxsearchrl.dry_run import dry_run_config
 from jaxsearchrl.errors import ConfigError, UserError
 from jaxsearchrl.experiment import Experiment
 from jaxsearchrl.export import export
 from jaxsearchrl.models.architecture import adaptable
 from jaxsearchrl.models.files import open_checkpoint
 from jaxsearchrl.models.peft_adapter import read_adapter
+from jaxsearchrl.models.tiny import write_tiny_checkpoint
 from jaxsearchrl.records import read_records, record_steps
 from jaxsearchrl.telemetry.metrics_file import read_metrics
 
@@ -72,7 +74,23 @@ def test_every_step_tells_its_numbers(straight):
             assert row["learn/action_tokens"] == 4 * row["tokens/sampled"]
         assert row["learn/learning_rate"] == pytest.approx(1e-3)
         assert row["learn/grad_norm"] > 0
+        assert not [name for name in row if name.startswith("experts/") or "router" in name]
     assert any(row["learn/rows"] == 4.0 for row in rows)
+
+
+def test_a_model_with_experts_tells_their_load_and_how_far_routers_agree(tmp_path, config, train):
+    """One layer of five experts of which a token takes two; nothing more is compiled for them after the first step."""
+    write_tiny_checkpoint(tmp_path / "theirs", "qwen3_moe", vocab_size=64)
+    sparse = dry_run_config(with_values(config, {"model.path": str(tmp_path / "theirs")}), tmp_path / "files")
+    sparse = replace(config, model=sparse.model)
+    train(tmp_path / "run", base=sparse, train__steps=2, eval__every=0, checkpoint__keep_best=0)
+    rows = read_metrics(tmp_path / "run", "train")
+    assert [row["compilations"] > 0 for row in rows] == [True, False]
+    for row in rows:
+        assert row["learn/rows"] > 0
+        assert row["learn/router_disagreement"] < 0.02  # of an adapter that has not changed
+        assert 1 < row["experts/load_max"] <= 5 / 2
+        assert row["experts/unused"] in (0.0, 0.2, 0.4, 0.6)
 
 
 def test_nothing_is_compiled_after_the_first_step(straight):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxsearchrl.errors import ConfigError
-from jaxsearchrl.models.architecture import Architecture, DeltaNet, Experts
+from jaxsearchrl.models.architecture import Architecture, DeltaNet, Experts, LayerKind
 from jaxsearchrl.models.config_values import integer, layer_kinds
 from jaxsearchrl.models.hf_rope import rope_from_hf, rope_to_hf
 
@@ -15,7 +15,9 @@ from jaxsearchrl.models.hf_rope import rope_from_hf, rope_to_hf
 def fields(config: Mapping[str, Any], where: str) -> dict[str, Any]:
     """What a Qwen3.5's config.json says beyond the common keys, as fields of `Architecture`."""
     layers, every = integer(config, "num_hidden_layers", where), integer(config, "full_attention_interval", where, 4)
-    pattern = tuple("linear_attention" if (i + 1) % every else "full_attention" for i in range(layers))
+    pattern: tuple[LayerKind, ...] = tuple(
+        "linear_attention" if (i + 1) % every else "full_attention" for i in range(layers)
+    )
     kinds = layer_kinds(config, where, pattern)
     if "sliding_attention" in kinds:
         raise ConfigError(f"{where}: layer_types has 'sliding_attention', which this family does not have")

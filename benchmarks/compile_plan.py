@@ -84,7 +84,8 @@ def plan(
     arch: Architecture, target: Target, sampling: SamplingConfig, learning: LearningConfig, only: Sequence[str] = ()
 ) -> Plan:
     """Compiles the programs (all, or those whose names begin so) and says what they and their arrays take."""
-    model, mesh = build_model(arch, LORA, jnp.bfloat16), target.mesh()
+    packed = arch.family == "gpt_oss"  # whose checkpoints have their experts in MXFP4
+    model, mesh = build_model(arch, LORA, jnp.bfloat16, packed_experts=packed), target.mesh()
     arrays = abstract(model, mesh, sampling, learning)
     hidden = arrays.batch.tokens.size * arch.d_model * 4
     held = {"base": arrays.base, "adapter": arrays.lora, "Adam": arrays.opt_state, "cache": arrays.cache}

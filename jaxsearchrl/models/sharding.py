@@ -40,9 +40,10 @@ def lora_shardings(model: Model, mesh: Mesh) -> Shardings:
     found = {}
     for name, shape in model.lora_shapes.items():
         linear, _, factor = name.rpartition(".")
-        spec = model.specs[f"{linear}.weight"]
-        *stacked, a, b = spec.logical
-        inputs, outputs = (a, b) if spec.turned else (b, a)
+        if len(shape) == 3:  # of all experts; their matrices have other names in MXFP4
+            stacked, outputs, inputs = ("expert",), "expert_out", "expert_in"
+        else:
+            stacked, (outputs, inputs) = (), model.specs[f"{linear}.weight"].logical
         axes = (*stacked, inputs, "rank") if factor == "lora_a" else (*stacked, "rank", outputs)
         found[name] = _sharding(axes, shape, units, mesh)
     return found

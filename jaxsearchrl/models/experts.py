@@ -157,14 +157,14 @@ class SparseMlp(nnx.Module):
         rows = choices // self.sizes.chosen
         definition, stacked = nnx.split(self.experts)
 
-        def tile(part: tuple[jax.Array, jax.Array]) -> jax.Array:
-            expert, x = part
+        def tile(part: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+            expert, x, shares = part
             one = jax.tree.map(lambda array: jax.lax.dynamic_slice_in_dim(array, expert, 1), stacked)
-            return self._mlp(nnx.merge(definition, one), EVERY, x)[0]
+            return self._mlp(nnx.merge(definition, one), EVERY, x)[0] * shares[:, None]
 
-        y = jax.lax.map(jax.checkpoint(tile), (experts, x.at[rows].get(mode="fill", fill_value=0)))
         shares = shares.reshape(-1).at[choices].get(mode="fill", fill_value=0)
-        return jnp.zeros_like(x).at[rows].add(y * shares[..., None], mode="drop")
+        y = jax.lax.map(jax.checkpoint(tile), (experts, x.at[rows].get(mode="fill", fill_value=0), shares))
+        return jnp.zeros_like(x).at[rows].add(y, mode="drop")
 
     def _mlp(self, experts: Any, way: Way, x: jax.Array) -> jax.Array:
         if not self.sizes.fused:

@@ -169,8 +169,10 @@ def _template(tokenizer: "PreTrainedTokenizerFast", thinking: bool) -> tuple[str
 
     def render(thinking: bool) -> str:
         conversation = [{"role": "user", "content": ""}]
-        options = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": thinking}
-        return str(tokenizer.apply_chat_template(conversation, **options))
+        prompt = tokenizer.apply_chat_template(
+            conversation, tokenize=False, add_generation_prompt=True, enable_thinking=thinking
+        )
+        return str(prompt)
 
     try:
         rendered, other = render(thinking), render(not thinking)

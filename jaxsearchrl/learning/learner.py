@@ -154,7 +154,9 @@ class Learner:
         """
         of_tokens, width = batch.tokens.sharding, self._top["norm.weight"].shape[0]
         x = jax.ShapeDtypeStruct((*batch.tokens.shape, width), jnp.float32, sharding=of_tokens)
-        routes = jax.ShapeDtypeStruct(batch.tokens.shape, jnp.uint32, sharding=of_tokens) if self._sparse else None
+        routes: Any = None
+        if self._sparse:
+            routes = jax.ShapeDtypeStruct(batch.tokens.shape, jnp.uint32, sharding=of_tokens)
         state = Packed(batch.positions, batch.segments, routes)
         lowered = {
             "embed": self._embed.lower(self._top, batch.tokens),

@@ -50,8 +50,7 @@ def gated_delta(
     segments = jnp.moveaxis(jnp.pad(segments, [(0, 0), (0, padded - T)]).reshape(B, groups, group, C), 0, 2)
 
     def take_group(carry: tuple, parts: tuple) -> tuple[tuple, jax.Array]:
-        *tokens, segments = parts
-        return lax.scan(partial(_step, packed=packed), carry, _solved(*tokens, segments))
+        return lax.scan(partial(_step, packed=packed), carry, _solved(*parts))
 
     start = (memory, jnp.zeros_like(memory), jnp.zeros(B, segments.dtype))
     parts = (*(chunks(x) for x in (q, k, v)), *(chunks(x[..., None])[..., 0] for x in (g, beta)), segments)

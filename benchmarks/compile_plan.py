@@ -8,16 +8,11 @@ Programs are compiled ahead of time from shapes alone: no weight is made, nothin
 import argparse
 import json
 import math
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
-os.environ.setdefault("JAX_THREEFRY_PARTITIONABLE", "true")  # as in runtime.py
 
 import jax
 import jax.numpy as jnp
@@ -89,7 +84,8 @@ def plan(
     arch: Architecture, target: Target, sampling: SamplingConfig, learning: LearningConfig, only: Sequence[str] = ()
 ) -> Plan:
     """Compiles the programs (all, or those whose names begin so) and says what they and their arrays take."""
-    model, mesh = build_model(arch, LORA, jnp.bfloat16), target.mesh()
+    packed = arch.family == "gpt_oss"  # whose checkpoints have their experts in MXFP4
+    model, mesh = build_model(arch, LORA, jnp.bfloat16, packed_experts=packed), target.mesh()
     arrays = abstract(model, mesh, sampling, learning)
     hidden = arrays.batch.tokens.size * arch.d_model * 4
     held = {"base": arrays.base, "adapter": arrays.lora, "Adam": arrays.opt_state, "cache": arrays.cache}
@@ -195,6 +191,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", default="", help="programs, by commas, by the beginning of their names")
     parser.add_argument("--out", help="a JSON file for the bytes")
     arguments = parser.parse_args(argv)
+    jax.config.update("jax_platforms", "cpu")  # where no accelerator is, its plugin must not look for one
+    jax.config.update("jax_enable_compilation_cache", False)
     target = TARGETS[arguments.target]
     sampling = replace(SAMPLING, slots=arguments.slots, capacity=arguments.tokens)
     learning = replace(LEARNING, pack_tokens=arguments.tokens)

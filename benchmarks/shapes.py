@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsearchrl.config import LoraConfig
-from jaxsearchrl.models.architecture import Architecture, DeltaNet, Rope
+from jaxsearchrl.models.architecture import Architecture, Clamp, DeltaNet, Experts, Rope, yarn_attention_factor
 from jaxsearchrl.models.decoder import Model, Weights, build_model, init_lora
 from jaxsearchrl.models.tiny import tiny_architecture
 
@@ -68,6 +68,34 @@ SHAPES = {
         delta=DeltaNet(key_heads=16, value_heads=32, key_dim=128, value_dim=128, kernel=4),
         output_gate=True,
         centred_norms=True,
+    ),
+    "20b": Architecture(  # openai/gpt-oss-20b
+        family="gpt_oss",
+        vocab_size=201088,
+        d_model=2880,
+        layers=24,
+        heads=64,
+        kv_heads=8,
+        head_dim=64,
+        mlp_dim=2880,
+        norm_eps=1e-5,
+        tied=False,
+        qkv_bias=True,
+        o_bias=True,
+        mlp_bias=False,
+        max_positions=131072,
+        rope=Rope(
+            theta=150000.0,
+            kind="yarn",
+            factor=32.0,
+            original_positions=4096,
+            truncate=False,
+            attention_factor=yarn_attention_factor(32.0),
+        ),
+        experts=Experts(count=32, chosen=4, width=2880, normalised=True, fused=True, clamp=Clamp(7.0, 1.702)),
+        layer_kinds=tuple("full_attention" if i % 2 else "sliding_attention" for i in range(24)),
+        window=128,
+        sinks=True,
     ),
 }
 

@@ -18,9 +18,9 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Target:
-    """Chips of one kind in one mesh, over which tensors are cut. memory: bytes of one chip; 0 for a CPU's.
+    """Chips of one kind in one mesh, over which tensors are cut. topology: XLA's name for what has at least as many.
 
-    topology: XLA's name for a whole that has at least so many chips.
+    memory: bytes of one chip that programs may use; 0 for a CPU.
     """
 
     platform: str
@@ -62,12 +62,10 @@ device_description_str: "NVIDIA H100 80GB HBM3"
 
 TARGETS = {
     "cpu": Target("cpu", "", 1, 0),
-    "v5e-1": Target("tpu", "v5e:2x2", 1, 16 * GIB),
-    "v5e-4": Target("tpu", "v5e:2x2", 4, 16 * GIB),
-    "v5e-8": Target("tpu", "v5e:2x4", 8, 16 * GIB),
-    "v6e-1": Target("tpu", "v6e:2x2", 1, 32 * GIB),
-    "v6e-4": Target("tpu", "v6e:2x2", 4, 32 * GIB),
-    "v6e-8": Target("tpu", "v6e:2x4", 8, 32 * GIB),
-    "v5p-4": Target("tpu", "v5p:2x2x1", 4, 95 * GIB),
+    "v5e-1": Target("tpu", "v5e:2x2", 1, int(15.75 * GIB)),
+    "v5e-8": Target("tpu", "v5e:2x4", 8, int(15.75 * GIB)),
+    "v6e-4": Target("tpu", "v6e:2x2", 4, int(31.25 * GIB)),
+    "v6e-8": Target("tpu", "v6e:2x4", 8, int(31.25 * GIB)),
+    "v5p-4": Target("tpu", "v5p:2x2x1", 4, int(95.74 * GIB)),
     "h100": Target("cuda", "1x1x1", 1, 84942979072),
 }

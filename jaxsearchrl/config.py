@@ -80,6 +80,9 @@ class CuratedConfig:
     document_cost: float = 0.0  # subtracted per curated document
     no_call: Literal["remind", "end"] = "remind"
     malformed_call: Literal["observe", "end"] = "observe"
+    fan_out_queries: int = 0  # queries of one fan_out_search; 0: there is no such tool
+    hide_seen: bool = False  # searches leave out what the episode was shown before
+    show_tokens_left: bool = False  # beside the turn's number, how much of sampling.capacity is left
     compact_results: bool = (
         False  # short results (id, title, snippet lines) instead of the published JSON, and a short prompt
     )
@@ -228,6 +231,7 @@ class WarmStartConfig:
 
     trajectories: int = 0  # 0: no warm start
     records: str = ""  # rollout records to imitate; empty: the scripted rule of the task
+    demonstrations: str = ""  # curated set: recorded turns to play on this corpus and imitate, in the place of the rule
     epochs: int = 1
     rows_per_step: int = 8  # trajectories per update
     learning_rate: float = 1e-3

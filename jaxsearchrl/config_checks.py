@@ -44,6 +44,8 @@ _CHAT_KEYS = {
     "reasoning": ("harmony",),
 }
 
+_WARM_START_FILES = ("warm_start.records", "warm_start.demonstrations")
+
 Number = int | float
 _LIMITS: tuple[tuple[str, Callable[[Number], bool], str], ...] = (
     ("at least 2 (an advantage is a difference within a group)", lambda x: x >= 2, "train.group_size"),
@@ -70,7 +72,7 @@ _LIMITS: tuple[tuple[str, Callable[[Number], bool], str], ...] = (
         "0 or above",
         lambda x: x >= 0,
         "learning.learning_rate learning.warmup_steps learning.weight_decay learning.max_grad_norm eval.every "
-        "warm_start.trajectories checkpoint.keep_best task.format_steps learning.kl_weight",
+        "warm_start.trajectories checkpoint.keep_best task.format_steps learning.kl_weight task.fan_out_queries",
     ),
     (
         "0 or above (it is subtracted from the reward)",
@@ -197,12 +199,23 @@ def _combinations(config: Config) -> Iterator[str]:
             f"checkpoint.keep_best = {config.checkpoint.keep_best}: without evaluation (eval.every = 0) none is best; "
             "set checkpoint.keep_best = 0, or eval.every"
         )
-    if config.warm_start.records and not config.warm_start.trajectories:
-        yield (
-            "warm_start.trajectories = 0: nothing of warm_start.records would be imitated; "
-            "set how many trajectories, or empty warm_start.records"
-        )
+    yield from _warm_start(config)
     yield from _lora_modules(config.lora.modules)
+
+
+def _warm_start(config: Config) -> Iterator[str]:
+    warm = config.warm_start
+    given = [key for key in ("records", "demonstrations") if getattr(warm, key)]
+    for key in given:
+        if not warm.trajectories:
+            yield (
+                f"warm_start.trajectories = 0: nothing of warm_start.{key} would be imitated; "
+                f"set how many trajectories, or empty warm_start.{key}"
+            )
+    if len(given) == 2:
+        yield "warm_start.demonstrations: warm_start.records are imitated as they are; empty one of the two"
+    if warm.demonstrations and not isinstance(config.task, CuratedConfig):
+        yield f"warm_start.demonstrations: are of the curated set; task.name = {config.task.name!r} plays none"
 
 
 def _task(config: Config) -> Iterator[str]:
@@ -338,7 +351,7 @@ def _required(config: Config, keys: Sequence[str]) -> Iterator[str]:
 
 def _files(config: Config) -> Iterator[str]:
     values = leaf_values(config)
-    for key in ("task.train_tasks", "task.eval_tasks", "task.prompt_file", "warm_start.records"):
+    for key in ("task.train_tasks", "task.eval_tasks", "task.prompt_file", *_WARM_START_FILES):
         if values.get(key, "") not in ("", "demo") and not Path(values[key]).is_file():
             yield f"{key} = {values[key]!r}: no such file{_looked(values[key])}"
     for key in ("model.path", "model.tokenizer", "task.corpus"):

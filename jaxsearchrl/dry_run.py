@@ -111,6 +111,7 @@ def dry_run_config(config: Config, folder: str | Path) -> Config:
             config.warm_start,
             trajectories=max(2 * harmony, min(config.warm_start.trajectories, 4)),
             records="",
+            demonstrations="",
             epochs=1,
             rows_per_step=min(config.warm_start.rows_per_step, 2),
         ),

@@ -38,9 +38,10 @@ class AssistantTurn:
 
     truncated: the token limit cut the turn short, so its last call, if unfinished, is a `MalformedCall`.
     text_after_call: some of the text stands behind a call.
-    written: the whole turn as the policy wrote it, "" for a turn that was not read from text. Two turns that say the
-    same are equal, however they were written.
+    written: the whole turn as the policy wrote it, "" for a turn that was not read from text.
     off_form_calls: calls that could be read though they are not written in the format's own form.
+    tokens_left: of the episode's capacity once the turn was written; None for an agent without tokens.
+    Two turns that say the same are equal, however they were written, and wherever.
     """
 
     text: str = ""
@@ -50,6 +51,7 @@ class AssistantTurn:
     text_after_call: bool = False
     written: str = field(default="", compare=False)
     off_form_calls: int = field(default=0, compare=False)
+    tokens_left: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

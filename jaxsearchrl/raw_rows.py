@@ -27,24 +27,32 @@ OnBytes = Callable[[bytes], object]
 
 
 def read_rows(
-    path: Path, needed: Needed, optional: Sequence[str], on_bytes: OnBytes = lambda raw: None
+    path: Path,
+    needed: Needed,
+    optional: Sequence[str],
+    on_bytes: OnBytes = lambda raw: None,
+    *,
+    batch_rows: int = BATCH_ROWS,
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields (place, row) of a file in its order; places count from 1. A row has what is there of the columns named.
 
     on_bytes: called with the file's bytes, as they lie on the disk, in order; all of them once the rows have ended.
+    batch_rows: of a Parquet file in memory at a time.
     Raises UserError naming the file, and its row or column, for what cannot be read and for a missing column.
     """
-    rows = _parquet_rows if path.suffix == ".parquet" else _jsonl_rows
     try:
         if _start(path).startswith(b"version https://git-lfs"):
             raise UserError(f"{path}: only the pointer of a Git LFS file; fetch the file itself (git lfs pull)")
-        yield from rows(path, needed, optional, on_bytes)
+        if path.suffix == ".parquet":
+            yield from _parquet_rows(path, needed, optional, on_bytes, batch_rows)
+        else:
+            yield from _jsonl_rows(path, needed, optional, on_bytes)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error})") from error
 
 
 def _parquet_rows(
-    path: Path, needed: Needed, optional: Sequence[str], on_bytes: OnBytes
+    path: Path, needed: Needed, optional: Sequence[str], on_bytes: OnBytes, batch_rows: int
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     import pyarrow
     from pyarrow import parquet
@@ -55,7 +63,7 @@ def _parquet_rows(
             found = file.schema_arrow.names
             _check_columns(found, needed, f"{path}: column")
             wanted = [column for column in [*itertools.chain(*needed), *optional] if column in found]
-            for batch in file.iter_batches(BATCH_ROWS, columns=wanted):
+            for batch in file.iter_batches(batch_rows, columns=wanted):
                 for row in batch.to_pylist():
                     number += 1
                     yield f"{path}: row {number}", row

@@ -3,7 +3,9 @@
 What the expert of a task family knows is said there: the curated set's is a rule that never sees the gold.
 """
 
-from collections.abc import Callable, Sequence
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,35 +18,73 @@ from jaxsearchrl.learning.packing import TrainRow, pack, row_from
 from jaxsearchrl.models.decoder import Weights
 from jaxsearchrl.records import RolloutRecord, read_file
 from jaxsearchrl.rollouts.collect import to_records
+from jaxsearchrl.rollouts.loop import Rollout
 from jaxsearchrl.rollouts.scripted import scripted_rollout
 from jaxsearchrl.seeds import seed_of, task_order
+from jaxsearchrl.tasks.curated.demonstrations import DemonstrationAgent, load_demonstrations
+from jaxsearchrl.tasks.environment import Agent
+from jaxsearchrl.tasks.family import Task
 from jaxsearchrl.telemetry.progress import Progress
 
 
 def examples(experiment: Experiment) -> list[RolloutRecord]:
-    """The trajectories to imitate: those of `warm_start.records`, or the task's expert on training tasks.
+    """The trajectories to imitate: `warm_start.records`, or `warm_start.demonstrations` played on this corpus, or the
+    task's expert on training tasks.
 
-    Training tasks in a seeded order, without those in which the expert teaches nothing good. Raises UserError where it
-    never does.
+    Tasks come in a seeded order, without those in which the agent teaches nothing good. Raises UserError where it never
+    does.
     """
     config = experiment.config
     if config.warm_start.records:
         return _recorded(config.warm_start.records, experiment.vocab_size)[: config.warm_start.trajectories]
-    family, count = experiment.family, len(experiment.train_tasks)
-    rollouts, tasks = [], []
-    for number in task_order(count, seed_of(config.train.seed, "warm start"), 0, count):
-        task = experiment.train_tasks[number]
-        rollout = scripted_rollout(family.expert(task), experiment.environment(task), experiment.chat, config.sampling)
-        if rollout.score and family.imitable(rollout.score):
+    family = experiment.family
+    rollouts, tasks, left_out = [], [], Counter[str]()
+    for task, agent in _agents(experiment):
+        rollout = scripted_rollout(agent, experiment.environment(task), experiment.chat, config.sampling)
+        if not rollout.score or not family.imitable(rollout.score):
+            continue
+        if isinstance(agent, DemonstrationAgent) and (why := _unfit(rollout)):
+            left_out[why] += 1
+        else:
             rollouts, tasks = [*rollouts, rollout], [*tasks, task]
         if len(rollouts) == config.warm_start.trajectories:
             break
+    if left_out:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in left_out.items())
+        logging.getLogger(__name__).warning("demonstrations that are not imitated: %s", reasons)
+    if not rollouts and config.warm_start.demonstrations:
+        raise UserError(
+            "warm_start.demonstrations: none of them ends by finish with something curated here; is task.corpus "
+            "theirs, and do they fit task.max_turns and sampling.capacity?"
+        )
     if not rollouts:
         raise UserError(
             "warm_start.trajectories: searching for the training questions as they are showed an answer to none of "
             "them, so there is nothing to imitate; is task.corpus theirs?"
         )
     return to_records(rollouts, tasks, 1, run=config.name, split="warm_start", step=0)
+
+
+def _unfit(rollout: Rollout) -> str:
+    """Why a demonstration that was played is not worth imitating; "" where it is."""
+    if rollout.stop_reason != "finish":
+        return f"ended by {rollout.stop_reason}"
+    return "nothing curated" if rollout.score and rollout.score.parts["empty"] else ""
+
+
+def _agents(experiment: Experiment) -> Iterator[tuple[Task, Agent]]:
+    """Tasks in a seeded order, each with whoever plays it."""
+    config, family = experiment.config, experiment.family
+
+    def in_order(count: int) -> list[int]:
+        return task_order(count, seed_of(config.train.seed, "warm start"), 0, count)
+
+    if config.warm_start.demonstrations:
+        shown = load_demonstrations(config.warm_start.demonstrations)
+        yield from ((shown[number].task, DemonstrationAgent(shown[number])) for number in in_order(len(shown)))
+    else:
+        tasks = [experiment.train_tasks[number] for number in in_order(len(experiment.train_tasks))]
+        yield from ((task, family.expert(task)) for task in tasks)
 
 
 def _recorded(path: str, vocab_size: int) -> list[RolloutRecord]:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks.compile_plan import LEARNING, LORA, SAMPLING, Plan, Program, abstract, bytes_of, main
+from benchmarks.compile_plan import LEARNING, LORA, SAMPLING, Plan, Program, abstract, bytes_of, main, plan
 from benchmarks.shapes import SHAPES
 from benchmarks.targets import TARGETS
 from jaxsearchrl.models.architecture import tensor_shapes
@@ -69,5 +69,17 @@ def test_the_total_is_what_is_held_and_the_hungrier_half():
     assert Plan({"base": 100, "cache": 80}, {"gradients": 6}, sampler, learner).total == 180 + 16
 
 
-def test_the_planned_shapes_have_their_published_sizes():
-    assert sum(map(np.prod, tensor_shapes(SHAPES["4b"]).values())) == 4_205_751_296
+@pytest.mark.parametrize(("size", "weights"), [("0.5b", 494_032_768), ("4b", 4_205_751_296), ("20b", 20_914_757_184)])
+def test_the_planned_shapes_have_their_published_sizes(size, weights):
+    assert sum(map(np.prod, tensor_shapes(SHAPES[size]).values())) == weights
+
+
+def test_experts_are_planned_packed_where_they_are_published_so():
+    arch = tiny_architecture("gpt_oss", vocab_size=30, d_model=64)
+    made = plan(arch, TARGETS["cpu"], SMALL, SHORT, only=["embed"])
+    shapes = tensor_shapes(arch)
+    experts = [shape for name, shape in shapes.items() if name.endswith(("gate_up_proj", "down_proj"))]
+    packed = sum(map(np.prod, experts))
+    assert (
+        made.held["base"] == 2 * (sum(map(np.prod, shapes.values())) - packed) + packed * 17 // 32
+    )  # 4 bits and scales

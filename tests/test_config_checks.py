@@ -12,6 +12,7 @@ from jaxsearchrl.config import (
     SamplingConfig,
     SearchR1Config,
     SearchToolsConfig,
+    WarmStartConfig,
 )
 from jaxsearchrl.config_checks import LIMITED_KEYS, check_resume, validate
 from jaxsearchrl.config_tree import leaf_types, leaf_values, with_values
@@ -120,6 +121,11 @@ def test_limits_hold_for_the_float32_that_devices_compute_with(key, value, singl
         ({"eval.temperature": 0.0}, ("eval.tries", "eval.temperature")),
         ({"eval.every": 0}, ("checkpoint.keep_best", "eval.every")),
         ({"warm_start.records": "old_run"}, ("warm_start.trajectories", "warm_start.records")),
+        ({"warm_start.demonstrations": "d.jsonl"}, ("warm_start.trajectories", "warm_start.demonstrations")),
+        (
+            {"warm_start.demonstrations": "d", "warm_start.records": "r", "warm_start.trajectories": 1},
+            ("warm_start.demonstrations", "warm_start.records"),
+        ),
         ({"name": "runs/x"}, ("name",)),
         ({"name": ".."}, ("name",)),
         ({"lora.modules": ("q_proj", "q_proj")}, ("lora.modules",)),
@@ -142,6 +148,7 @@ def test_an_impossible_combination_names_its_keys(changes, named):
         {"eval.temperature": 0.0, "eval.tries": 1},
         {"eval.every": 0, "checkpoint.keep_best": 0},
         {"warm_start.records": "old_run", "warm_start.trajectories": 1},
+        {"warm_start.demonstrations": "d.jsonl", "warm_start.trajectories": 1},
     ],
 )
 def test_the_possible_neighbour_is_accepted(changes):
@@ -236,6 +243,12 @@ def test_a_run_may_go_on_with_its_server_elsewhere_but_not_with_another_engine()
         check_resume(old, with_values(old, {"task.retriever.kind": "elasticsearch"}), "here")
 
 
+def test_demonstrations_are_of_the_curated_set():
+    warm = WarmStartConfig(trajectories=1, demonstrations="d.jsonl")
+    (fault,) = faults(Config(task=GSM8KConfig(), warm_start=warm), check_files=False)
+    assert fault.startswith("warm_start.demonstrations: are of the curated set; task.name = 'gsm8k'")
+
+
 def test_all_faults_are_listed_at_once():
     changes = {"train.group_size": 1, "sampling.slots": 0, "task.search_default_k": 26, "task.corpus": "nowhere.jsonl"}
     found = faults(with_values(Config(), changes))
@@ -279,7 +292,7 @@ def test_present_files_are_accepted(tmp_path):
         "model.path": str(tmp_path / "model"),
     }
     assert faults(with_values(Config(), changes)) == []
-    assert faults(with_values(Config(), {**changes, "task.corpus": str(tmp_path)})) == []  # a folder of notes, say
+    assert faults(with_values(Config(), {**changes, "task.corpus": str(tmp_path)})) == []  # a folder of notes
 
 
 def test_what_lies_at_the_model_path_must_be_a_model(tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jaxsearchrl.chat.tokenizer import load_tokenizer
-from jaxsearchrl.config import WRAPPING_TOKENS, Config
+from jaxsearchrl.config import WRAPPING_TOKENS, ChatConfig, Config, RetrieverConfig, SearchR1Config
 from jaxsearchrl.config_checks import validate
 from jaxsearchrl.config_tree import diff, with_values
 from jaxsearchrl.dry_run import dry_run_config
@@ -44,6 +44,14 @@ def test_the_result_is_valid_and_keeps_the_other_settings(tmp_path):
             ("model.", "task.", "sampling.", "learning.pack", "train.", "eval.", "warm_", "checkpoint.")
         )
     assert (after.learning.b1, after.task.beta, after.lora.rank, after.sampling.temperature) == (0.5, 1.0, 3, 0.7)
+
+
+def test_an_engine_elsewhere_is_left_alone(tmp_path):
+    elsewhere = RetrieverConfig(kind="search_r1", url="http://10.0.0.7:8000/retrieve", cache_file="searches")
+    task = SearchR1Config(retriever=elsewhere, search_k=5)
+    after = dry_run_config(Config(task=task, chat=ChatConfig(format="search_r1")), tmp_path)
+    validate(after, required=REQUIRED)
+    assert (after.task.retriever, after.task.search_k) == (RetrieverConfig(), 5)
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_the_running_softmax_over_two_blocks():
     keys, values = np.log([1.0, 2.0, 4.0]), np.array([1.0, 2.0, 4.0])
     one = jnp.ones((1, 1, 1, 1))
     # The cache holds the first two; the third comes with the query. The fourth place is free.
-    cached = [jnp.asarray([*x[:2], 0, 0], jnp.float32).reshape(1, 1, 4, 1) for x in (keys, values)]
+    cached = [jnp.asarray([*x[:2], 0, 0], jnp.float32).reshape(1, 1, 4) for x in (keys, values)]
     slots = Slots((KeyValues(*cached),), jnp.array([0]), jnp.array([[2]]), jnp.int32(2), 4, block=2, all_slots=True)
     out, _ = slots.attend(0, one, one * keys[2], one * values[2])
     np.testing.assert_allclose(out.reshape(1), [3.0], rtol=1e-6)

@@ -72,7 +72,8 @@ class ChatML:
         if opening is None:
             opening = _NO_THOUGHT if not thinking else "" if calls == "json" else "<think>\n"
         self._opening = opening
-        self._opened = opening if "</think>" not in opening else ""  # what of it belongs to the turn's reasoning
+        # what of it belongs to the turn's reasoning
+        self._opened = opening if "<think>" in opening and "</think>" not in opening else ""
         end_of_text = self._vocabulary.control_id("<|endoftext|>")
         self.stop_ids: tuple[int, ...] = (end,) if end_of_text is None else (end, end_of_text)
         self.vocab_size: int = self._vocabulary.size

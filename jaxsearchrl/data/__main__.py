@@ -3,17 +3,20 @@
 python -m jaxsearchrl.data demo
 python -m jaxsearchrl.data nq_hotpotqa --input=PeterJinGo/nq_hotpotqa_train --output=data/nq_hotpotqa
 python -m jaxsearchrl.data gsm8k       --input=downloads/gsm8k              --output=data/gsm8k
+python -m jaxsearchrl.data harness1    --input=pat-jj/harness-1-train-data  --output=data/sec
 """
 
 import argparse
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from jaxsearchrl.data.demo import prepare_demo
 from jaxsearchrl.data.gsm8k import prepare_gsm8k
+from jaxsearchrl.data.harness1 import Harness1Options, prepare_harness1
 from jaxsearchrl.data.nq_hotpotqa import prepare_nq_hotpotqa
 from jaxsearchrl.errors import UserError
 
@@ -48,15 +51,27 @@ def _gsm8k(options: argparse.Namespace) -> None:
     _show(prepare_gsm8k(options.input, options.output, options.seed))
 
 
+def _harness1(options: argparse.Namespace) -> None:
+    drawn = Harness1Options(**{field.name: getattr(options, field.name) for field in fields(Harness1Options)})
+    prepare_harness1(options.input, options.output, drawn)
+    print((options.output / "README.md").read_text("utf-8").partition("\n## Input")[0], end="")
+
+
 def _folder(text: str) -> Path:
     if not text.strip():
         raise argparse.ArgumentTypeError("is empty; name a folder")
     return Path(os.path.expanduser(text))
 
 
-def _seed(text: str) -> int:
+def _number(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not _number(text):
+        raise argparse.ArgumentTypeError("must be at least 1")
     return int(text)
 
 
@@ -82,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, run, text in (
         ("nq_hotpotqa", _nq_hotpotqa, "questions to train on (NQ, HotpotQA) and of seven benchmarks (0.4 GB)"),
         ("gsm8k", _gsm8k, "grade-school arithmetic"),
+        ("harness1", _harness1, "the curated-set task on SEC filings (2 GB)"),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument(
@@ -90,8 +106,23 @@ def _parser() -> argparse.ArgumentParser:
             help="a folder, files with commas between them, or OWNER/NAME[@REVISION] on the Hugging Face hub",
         )
         command.add_argument("--output", type=_folder, required=True, help="the folder to fill")
-        command.add_argument("--seed", type=_seed, default=42, help="of what is drawn at random; default: 42")
+        command.add_argument("--seed", type=_number, default=42, help="of what is drawn at random; default: 42")
         command.set_defaults(run=run)
+    default = Harness1Options()
+    for name, kind, text in (
+        ("train_size", _count, "questions to train on"),
+        ("dev_size", _count, "questions to hold out"),
+        ("random_distractors", _number, "about how many chunks beside gold and neighbours; a large number takes all"),
+        ("neighbour_radius", _number, "how far around gold the chunks of its filing are kept"),
+    ):
+        value = getattr(default, name)
+        command.add_argument(f"--{name}", type=kind, default=value, help=f"{text}; default: {value:,}")
+    command.add_argument(
+        "--leaks",
+        choices=("refuse", "leave_out"),
+        default=default.leaks,
+        help="test questions that training would give away are an error (default), or left out",
+    )
     return parser
 
 

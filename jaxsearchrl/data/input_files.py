@@ -5,7 +5,8 @@ Its files are recognised by their names: `train.parquet`, `test.jsonl.gz`, `trai
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,9 +63,16 @@ def find_input(given: str, published: Published) -> Input:
     """
     if not given.strip():
         raise UserError("--input is empty; name a folder, files, or a data set of the hub")
-    try:
+    with looked_up(given):
         return _find(given, published)
-    except (OSError, RuntimeError, ValueError) as error:  # no permission; no such ~user; a name that no file can have
+
+
+@contextmanager
+def looked_up(given: str) -> Iterator[None]:
+    """Raises UserError for what the system says of a place: no permission, no such ~user, a name no file can have."""
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError) as error:
         raise UserError(f"--input={given[:200]}: cannot be looked up ({error})"[:500]) from error
 
 
@@ -76,15 +84,20 @@ def _find(given: str, published: Published) -> Input:
         return Input(_by_split(paths, given))
     if len(paths) == 1 and paths[0].is_dir():
         return Input(_in_folder(paths[0], published.folder))
-    hub_id = _HUB_ID.fullmatch(given)
-    if len(paths) > 1 or not hub_id or given.startswith((".", "/", "~")):
+    if len(paths) > 1 or not is_hub_id(given):
         missing = ", ".join(str(path) for path in paths if not path.is_file())
         raise UserError(
             f"--input={given}: {missing} is no file; name a folder, files with commas between them, or a data set "
             f"of the hub such as {published.hub_id}"
         )
-    folder = _download(hub_id[1], hub_id[2] or "main", published)
+    places = dict.fromkeys(("", f"{published.folder}/" if published.folder else "", "data/"))
+    folder = download(given, [f"{place}{split}*" for place in places for split in SPLITS], published.advice)
     return Input(_in_folder(folder, published.folder), revision=folder.name)
+
+
+def is_hub_id(given: str) -> bool:
+    """Whether it has the form `owner/name[@revision]`, and not that of a path."""
+    return bool(_HUB_ID.fullmatch(given)) and not given.startswith((".", "/", "~"))
 
 
 def _in_folder(folder: Path, subfolder: str) -> Mapping[str, tuple[Path, ...]]:
@@ -126,17 +139,20 @@ def _in_order(shards: list[tuple[re.Match[str], Path]], split: str, where: str) 
     return tuple(by_number[number] for number in range(count))
 
 
-def _download(hub_id: str, revision: str, published: Published) -> Path:
-    """The folder of the hub's cache that holds the data set; its name is the commit."""
+def download(given: str, patterns: Sequence[str], advice: str) -> Path:
+    """The folder of the hub's cache that holds the files of a data set that match; its name is the commit.
+
+    given: `owner/name[@revision]`. Raises UserError ending in `advice` where the hub does not deliver.
+    """
     from huggingface_hub import snapshot_download
 
-    places = dict.fromkeys(("", f"{published.folder}/" if published.folder else "", "data/"))
-    patterns = [f"{place}{split}*" for place in places for split in SPLITS]
+    hub_id, _, named = given.partition("@")
+    revision = named or "main"
     try:
-        return Path(snapshot_download(hub_id, repo_type="dataset", revision=revision, allow_patterns=patterns))
+        return Path(snapshot_download(hub_id, repo_type="dataset", revision=revision, allow_patterns=list(patterns)))
     except Exception as error:  # what is raised changes with the library's version and with its HTTP client
         first_line = str(error).strip().partition("\n")[0]
         raise UserError(
             f"--input={hub_id}: no such file or folder, and the hub did not deliver revision {revision} of it "
-            f"({type(error).__name__}: {first_line}).\n{published.advice}"
+            f"({type(error).__name__}: {first_line}).\n{advice}"
         ) from error

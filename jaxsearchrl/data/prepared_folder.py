@@ -25,7 +25,7 @@ def prepare_folder(
 
     recipe: what decides the bytes of the files: sha256 of the input, seed, version of the code. Values of JSON.
     write: fills an empty folder and returns what the manifest says beside the recipe: at least `files`, for each file's
-        name a dict that has its `sha256`.
+        name (which may have one folder in it) a dict that has its `sha256`.
     Raises UserError when the folder was made by another recipe, was changed, holds other files of these names, or
     cannot be written.
     """
@@ -43,6 +43,7 @@ def prepare_folder(
                 if (folder / name).exists() and sha256_of(folder / name) != file["sha256"]:
                     raise UserError(f"{folder / name} exists and is another file: move it, or choose another --output")
             for name in (*manifest["files"], MANIFEST):
+                (folder / name).parent.mkdir(exist_ok=True)
                 os.replace(Path(partial) / name, folder / name)
         return manifest
     except UserError:

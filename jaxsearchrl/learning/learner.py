@@ -154,10 +154,11 @@ class Learner:
         """
         of_tokens, width = batch.tokens.sharding, self._top["norm.weight"].shape[0]
         x = jax.ShapeDtypeStruct((*batch.tokens.shape, width), jnp.float32, sharding=of_tokens)
-        state = Packed(batch.positions, batch.segments)
+        routes = jax.ShapeDtypeStruct(batch.tokens.shape, jnp.uint32, sharding=of_tokens) if self._sparse else None
+        state = Packed(batch.positions, batch.segments, routes)
         lowered = {
             "embed": self._embed.lower(self._top, batch.tokens),
-            "head": self._head.lower(self._top, x, batch, jax.ShapeDtypeStruct((), jnp.float32)),
+            "head": self._head.lower(self._top, x, batch, jax.ShapeDtypeStruct((), jnp.float32), routes),
         }
         for kind in sorted(set(self._kinds)):
             layer, adapter = self._base[kind], layer_weights(lora, kind)

@@ -1,12 +1,12 @@
 """A mixture of experts: a router gives each token to a few small MLPs and adds up what they answer.
 
-Two ways that compute the same: `dense` runs every expert on every token, which is easy to read; `ragged` sorts the
-tokens by expert and multiplies each group by its expert's matrices (`jax.lax.ragged_dot`). On a CPU, where XLA has no
-such product and would multiply every choice of every token by all experts, `dense` is what is used.
+Two ways that compute the same. `dense` runs every expert on every token, which is easy to read and right for a CPU.
+`tiled`, for accelerators, sorts the tokens by expert and takes them in tiles of a fixed size, each a product with the
+matrices of one expert. (`jax.lax.ragged_dot` is a product over all experts on GPUs, and on TPUs wants all rows at once
+in its inputs and outputs, and all experts' matrices out of MXFP4.)
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +19,8 @@ from jaxsearchrl.models.linear import Linear, is_adapted, lora_scale, weight
 from jaxsearchrl.models.mlp import Mlp
 from jaxsearchrl.models.products import rows_dot
 
-
-class Way(NamedTuple):
-    """How rows meet their experts. product: rows by the experts' matrices. spread: a vector of each expert to rows."""
-
-    product: Callable[[jax.Array, jax.Array], jax.Array]
-    spread: Callable[[jax.Array], jax.Array]
+TILE = 128
+"""Rows of a tile: enough for an accelerator to be busy with, and few to be left over by an expert."""
 
 
 class StackedLinear(nnx.Module):
@@ -60,12 +56,13 @@ class StackedLinear(nnx.Module):
         self.lora_a = nnx.LoRAParam(jnp.zeros((experts, sizes[0], lora.rank))) if adapted else None
         self.lora_b = nnx.LoRAParam(jnp.zeros((experts, lora.rank, sizes[1]))) if adapted else None
 
-    def __call__(self, way: Way, x: jax.Array) -> jax.Array:
-        y = way.product(x, self._matrices())
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """x [M, in], given to every expert, or [E, M, in] -> [E, M, out]."""
+        y = _product(x, self._matrices())
         if self.bias is not None:
-            y = y + way.spread(self.bias[...].astype(jnp.float32))
+            y = y + self.bias[...].astype(jnp.float32)[:, None]
         if self.lora_a is not None and self.lora_b is not None:
-            y = y + way.product(way.product(x, self.lora_a[...]), self.lora_b[...]) * self.scale
+            y = y + _product(_product(x, self.lora_a[...]), self.lora_b[...]) * self.scale
         return y
 
     def _matrices(self) -> jax.Array:
@@ -114,47 +111,68 @@ class SparseMlp(nnx.Module):
         if self.gate_bias is not None:
             logits = logits + self.gate_bias[...].astype(jnp.float32)
         ids, shares = route(logits, self.sizes)
-        y = jax.lax.platform_dependent(flat, ids, shares, cpu=self.dense, default=self.ragged)
+        y = jax.lax.platform_dependent(flat, ids, shares, cpu=self.dense, default=self.tiled)
         if self.shared_expert is not None and self.shared_expert_gate is not None:
             y = y + jax.nn.sigmoid(self.shared_expert_gate(flat)) * self.shared_expert(flat)
         return y.reshape(x.shape), ids.reshape(*x.shape[:-1], -1)
 
-    def ragged(self, x: jax.Array, ids: jax.Array, shares: jax.Array) -> jax.Array:
-        """x [M, D], ids and shares [M, chosen] -> [M, D]."""
-        ids = ids.reshape(-1)
-        order = jnp.argsort(ids, stable=True)
-        rows = order // self.sizes.chosen
-        counts = jnp.bincount(ids, length=self.sizes.count)
-
-        def product(a: jax.Array, w: jax.Array) -> jax.Array:
-            return jax.lax.ragged_dot(a.astype(w.dtype), w, counts, preferred_element_type=jnp.float32)
-
-        y = self._mlp(Way(product, lambda bias: bias[ids[order]]), x[rows]) * shares.reshape(-1)[order, None]
-        return jnp.zeros_like(x).at[rows].add(y)
-
     def dense(self, x: jax.Array, ids: jax.Array, shares: jax.Array) -> jax.Array:
-        """As `ragged`."""
-
-        def product(a: jax.Array, w: jax.Array) -> jax.Array:
-            form = "md,edf->emf" if a.ndim == 2 else "emd,edf->emf"
-            return jnp.einsum(form, a.astype(w.dtype), w, preferred_element_type=jnp.float32)
-
+        """x [M, D], ids and shares [M, chosen] -> [M, D]."""
         all_shares = jnp.zeros((len(x), self.sizes.count)).at[jnp.arange(len(x))[:, None], ids].add(shares)
-        return jnp.einsum("emd,me->md", self._mlp(Way(product, lambda bias: bias[:, None]), x), all_shares)
+        return jnp.einsum("emd,me->md", _mlp(self.experts, x, self.sizes), all_shares)
 
-    def _mlp(self, way: Way, x: jax.Array) -> jax.Array:
-        if not self.sizes.fused:
-            gate, up = self.experts["gate_proj"](way, x), self.experts["up_proj"](way, x)
-            return self.experts["down_proj"](way, jax.nn.silu(gate) * up)
-        both, clamp = self.experts["gate_up_proj"](way, x), self.sizes.clamp
-        if clamp is None:
-            gate, up = jnp.split(both, 2, axis=-1)
-            return self.experts["down_proj"](way, jax.nn.silu(gate) * up)
-        gate, up = jnp.minimum(both[..., ::2], clamp.limit), jnp.clip(both[..., 1::2], -clamp.limit, clamp.limit)
-        return self.experts["down_proj"](way, gate * jax.nn.sigmoid(clamp.slope * gate) * (up + 1))
+    def tiled(self, x: jax.Array, ids: jax.Array, shares: jax.Array) -> jax.Array:
+        """As `dense`; between the passes a tile's inputs are kept, its inside is computed again."""
+        experts, choices = tiles(ids.reshape(-1), self.sizes.count, min(TILE, ids.size))
+        rows = choices // self.sizes.chosen
+        definition, stacked = nnx.split(self.experts)
+
+        def tile(part: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+            expert, x, shares = part
+            one = jax.tree.map(lambda array: jax.lax.dynamic_slice_in_dim(array, expert, 1), stacked)
+            return _mlp(nnx.merge(definition, one), x, self.sizes)[0] * shares[:, None]
+
+        shares = shares.reshape(-1).at[choices].get(mode="fill", fill_value=0)
+        y = jax.lax.map(jax.checkpoint(tile), (experts, x.at[rows].get(mode="fill", fill_value=0), shares))
+        return jnp.zeros_like(x).at[rows].add(y, mode="drop")
 
 
 def route(logits: jax.Array, experts: Experts) -> tuple[jax.Array, jax.Array]:
     """logits [M, E] -> the chosen experts' numbers and shares, [M, chosen] each; softmax first, then the choice."""
     shares, ids = jax.lax.top_k(jax.nn.softmax(logits, axis=-1), experts.chosen)
     return ids, shares / shares.sum(-1, keepdims=True) if experts.normalised else shares
+
+
+def tiles(ids: jax.Array, count: int, size: int) -> tuple[jax.Array, jax.Array]:
+    """Cuts choices, sorted by expert, into tiles of `size`; ids [C], below count -> experts [n], choices [n, size].
+
+    n is C // size + count, enough however the choices fall. Where a tile has none, it has C, which is no choice.
+    """
+    C, n = len(ids), len(ids) // size + count
+    order = jnp.argsort(ids, stable=True)
+    counts = jnp.bincount(ids, length=count)
+    ends, filled = jnp.cumsum(counts), -(-counts // size)  # filled: tiles of each expert
+    last = jnp.cumsum(filled)
+    experts = jnp.minimum(jnp.searchsorted(last, jnp.arange(n), side="right"), count - 1)
+    starts = (ends - counts)[experts] + (jnp.arange(n) - (last - filled)[experts]) * size
+    places = starts[:, None] + jnp.arange(size)
+    return experts, jnp.where(places < ends[experts][:, None], order[jnp.minimum(places, C - 1)], C)
+
+
+def _mlp(experts: nnx.Dict, x: jax.Array, sizes: Experts) -> jax.Array:
+    """x [M, D] -> what each expert answers, [E, M, D]."""
+    if not sizes.fused:
+        gate, up = experts["gate_proj"](x), experts["up_proj"](x)
+        return experts["down_proj"](jax.nn.silu(gate) * up)
+    both, clamp = experts["gate_up_proj"](x), sizes.clamp
+    if clamp is None:
+        gate, up = jnp.split(both, 2, axis=-1)
+        return experts["down_proj"](jax.nn.silu(gate) * up)
+    gate, up = jnp.minimum(both[..., ::2], clamp.limit), jnp.clip(both[..., 1::2], -clamp.limit, clamp.limit)
+    return experts["down_proj"](gate * jax.nn.sigmoid(clamp.slope * gate) * (up + 1))
+
+
+def _product(x: jax.Array, w: jax.Array) -> jax.Array:
+    """x [M, in] or [E, M, in], w [E, in, out] -> [E, M, out], in the dtype of w, accumulated in float32."""
+    form = "md,edf->emf" if x.ndim == 2 else "emd,edf->emf"
+    return jnp.einsum(form, x.astype(w.dtype), w, preferred_element_type=jnp.float32)

@@ -1,7 +1,7 @@
 """How weights, adapter and cache lie on a mesh: what each logical axis is cut by, in one table.
 
-The cut is by tensors: each device has some heads, some of an MLP's columns, some experts, some of the vocabulary. XLA's
-partitioner follows the weights and adds what the devices must exchange.
+The cut is by tensors: each device has some heads, some of an MLP's columns (of all experts', which are computed one
+after the other), some of the vocabulary. XLA's partitioner follows the weights and adds what the devices must exchange.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ MESH_AXES = {
     "heads": "tensor",
     "kv_heads": "tensor",
     "mlp": "tensor",
-    "expert": "tensor",
+    "expert_out": "tensor",
     "delta_channels": "tensor",
     "delta_values": "tensor",
     "delta_heads": "tensor",
@@ -40,9 +40,10 @@ def lora_shardings(model: Model, mesh: Mesh) -> Shardings:
     found = {}
     for name, shape in model.lora_shapes.items():
         linear, _, factor = name.rpartition(".")
-        spec = model.specs[f"{linear}.weight"]
-        *stacked, a, b = spec.logical
-        inputs, outputs = (a, b) if spec.turned else (b, a)
+        if len(shape) == 3:  # of all experts; their matrices have other names in MXFP4
+            stacked, outputs, inputs = ("expert",), "expert_out", "expert_in"
+        else:
+            stacked, (outputs, inputs) = (), model.specs[f"{linear}.weight"].logical
         axes = (*stacked, inputs, "rank") if factor == "lora_a" else (*stacked, "rank", outputs)
         found[name] = _sharding(axes, shape, units, mesh)
     return found
@@ -56,7 +57,7 @@ def cache_shardings(cache: LayerCache, arch: Architecture, mesh: Mesh) -> LayerC
         return _sharding(axes, array.shape, units, mesh)
 
     if isinstance(cache, KeyValues):
-        axes = ("slot", "kv_heads", "position", "head_dim")
+        axes = ("slot", "kv_heads", "position")
         return KeyValues(of(cache.keys, *axes), of(cache.values, *axes))
     return Recurrent(
         inputs=of(cache.inputs, "slot", "kernel", "delta_channels"),

@@ -80,9 +80,11 @@ class Packed:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class KeyValues:
-    """What slots keep for a layer with attention: keys and values, [S, K, L, H] each.
+    """What slots keep for a layer with attention: keys and values, [S, K, L * H] each.
 
-    A layer with a window keeps as many positions as it needs, position p at p modulo L.
+    One axis for positions and what a head has for each: a TPU would pad heads of less than 128 in an axis of their own,
+    and copy the whole cache before and after it writes. A layer with a window keeps as many positions as it needs,
+    position p at p modulo L.
     """
 
     keys: jax.Array
@@ -145,10 +147,7 @@ class Slots:
         """As `Packed.attend`; writes k and v into the layer's cache first."""
         cache = self.layers[layer]
         assert isinstance(cache, KeyValues)
-        L = cache.keys.shape[2]
-        at = (self.rows[:, None], slice(None), jnp.where(self.real, self.positions % L, L))
-        keys = cache.keys.at[at].set(k.astype(cache.keys.dtype), mode="drop")
-        values = cache.values.at[at].set(v.astype(cache.values.dtype), mode="drop")
+        keys, values = self._written(cache.keys, k), self._written(cache.values, v)
         return self._read(q, keys, values, window, sinks), self._with(layer, KeyValues(keys, values))
 
     def convolve(self, layer: int, x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, "Slots"]:
@@ -186,7 +185,7 @@ class Slots:
     ) -> jax.Array:
         """Attention over the first `blocks` blocks; running softmax (Milakov & Gimelshein, 2018, arXiv:1805.02867)."""
         B, T, N, H = q.shape
-        _, K, L, _ = keys.shape
+        K, L = keys.shape[1], keys.shape[2] // H
         G = N // K
         last = jnp.where(self.real, self.positions, -1).max(-1)[:, None, None, None]
         q = (q * (1 / math.sqrt(H))).reshape(B, T, K, G, H).transpose(0, 2, 1, 3, 4).reshape(B, K, T * G, H)
@@ -195,7 +194,7 @@ class Slots:
         def body(j, carry):
             top, total, out = carry
             start = j * self.block
-            k, v = self._block(keys, start), self._block(values, start)
+            k, v = self._block(keys, start, H), self._block(values, start, H)
             scores = rows_dot(q, k)
             key_at = (start + jnp.arange(self.block))[None, None, None, :]
             seen = key_at <= query_at
@@ -220,13 +219,25 @@ class Slots:
         out = out / total[..., None]
         return out.reshape(B, K, T, G, H).transpose(0, 2, 1, 3, 4).reshape(B, T, N, H)
 
-    def _block(self, cache: jax.Array, start: jax.Array) -> jax.Array:
-        """Keys or values [B, K, block, H] of the rows' slots."""
+    def _written(self, cache: jax.Array, new: jax.Array) -> jax.Array:
+        """Keys or values [S, K, L * H] with new ones [B, T, K, H]; padding is dropped."""
+        H = new.shape[3]
+        L = cache.shape[2] // H
+        at = jnp.where(self.real, self.positions % L, L) * H
+        places = jnp.stack(jnp.broadcast_arrays(self.rows[:, None], at), axis=-1)  # slot and offset of each [K, H]
+        numbers = lax.ScatterDimensionNumbers(
+            update_window_dims=(2, 3), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0, 2)
+        )
+        return lax.scatter(cache, places, new.astype(cache.dtype), numbers, mode="drop")
+
+    def _block(self, cache: jax.Array, start: jax.Array, H: int) -> jax.Array:
+        """Keys or values [B, K, block, H] of the rows' slots, from position `start` on."""
+        start, size, K = start * H, self.block * H, cache.shape[1]
         if self.all_slots:
-            return lax.dynamic_slice_in_dim(cache, start, self.block, axis=2)
-        _, K, _, H = cache.shape
-        pick = lambda row: lax.dynamic_slice(cache, (row, 0, start, 0), (1, K, self.block, H))[0]  # noqa: E731
-        return jax.vmap(pick)(self.rows)
+            rows = lax.dynamic_slice_in_dim(cache, start, size, axis=2)
+        else:
+            rows = jax.vmap(lambda row: lax.dynamic_slice(cache, (row, 0, start), (1, K, size))[0])(self.rows)
+        return rows.reshape(-1, K, self.block, H)
 
     def _so_far(self, cache: jax.Array) -> jax.Array:
         """The rows' slots of a cache [S, …], zero where a trajectory begins: the slot may hold an earlier one."""
@@ -265,7 +276,7 @@ def empty_cache(
         length = capacity
         if arch.kind(index) == "sliding_attention":  # the first of a chunk must still see its window
             length = min(capacity, -(-(arch.window - 1 + chunk) // block) * block)
-        shape = (slots, arch.kv_heads, length, arch.head_dim)
+        shape = (slots, arch.kv_heads, length * arch.head_dim)
         return KeyValues(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
 
     return tuple(layer(index) for index in range(arch.layers))

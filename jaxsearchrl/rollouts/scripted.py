@@ -34,7 +34,8 @@ def scripted_rollout(agent: Agent, environment: Environment, chat: ChatFormat, c
         if len(tokens.trajectory) + len(ids) > config.capacity:
             room = False
             break
-        tokens.receive(SampleResult(0, tuple(ids), (0.0,) * len(ids), "stop"))
+        read = tokens.receive(SampleResult(0, tuple(ids), (0.0,) * len(ids), "stop"))
+        turn = replace(turn, tokens_left=read.tokens_left)
         answer = answer_turn(environment, turn, retry_seconds=())
         if answer.failed:
             rollout.errors, rollout.stop_reason = answer.errors, "infrastructure"

@@ -1,6 +1,7 @@
 """A policy as an agent: a chat format over a trajectory, with a sampler on the other side."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from jaxsearchrl.chat.format import ChatFormat
@@ -46,7 +47,8 @@ class TokenAgent:
         """Takes what was sampled and says what it means."""
         self.trajectory.append_sampled(result.ids, result.logprobs, result.routes)
         self._stopped = result.reason == "stop"
-        return self._chat.parse(result.ids, stopped=result.reason != "length", tools=self._tools)
+        turn = self._chat.parse(result.ids, stopped=result.reason != "length", tools=self._tools)
+        return replace(turn, tokens_left=self._room())
 
     def observe(self, messages: Sequence[Message]) -> bool:
         """Takes the answer to the last turn; False, and nothing is taken, when it leaves no room for another turn."""

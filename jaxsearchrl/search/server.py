@@ -100,7 +100,9 @@ def make_app(index: LocalIndex, limits: Limits, token: str = "") -> FastAPI:
     at_work = Gauge("search_requests_at_work", "Requests to /retrieve under way", registry=registry)
     bearer = HTTPBearer(auto_error=False)
 
-    def authorise(given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
+    async def authorise(  # not async, it would be run in a thread
+        given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
+    ) -> None:
         if token and not (given and hmac.compare_digest(given.credentials.encode(), token.encode())):
             raise HTTPException(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
 

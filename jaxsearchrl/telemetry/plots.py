@@ -77,7 +77,7 @@ def write_plots(workdir: str | Path) -> list[Path]:
     panels: dict[str, list[tuple[str, Callable[[Any], None]]]] = {
         "training": [(p.title, lambda axes, p=p: _draw_panel(axes, train, p)) for p in TRAINING if p.present(train)],
         "evaluation": [
-            (name, lambda axes, name=name: _draw_estimates(axes, evaluations, name)) for name in _estimated(evaluations)
+            (name, lambda axes, name=name: _draw_estimates(axes, evaluations, name)) for name in estimated(evaluations)
         ],
     }
     return [write_figure(Path(workdir) / "plots" / f"{name}.png", drawn) for name, drawn in panels.items() if drawn]
@@ -127,7 +127,7 @@ def _draw_panel(axes: Any, rows: Rows, panel: Panel) -> None:
         axes.set_ylim(bottom=0)
 
 
-def _estimated(evaluations: Mapping[str, Rows]) -> list[str]:
+def estimated(evaluations: Mapping[str, Rows]) -> list[str]:
     """The metrics of any evaluation that have an interval, reward and quality first."""
     names = {name[:-4] for rows in evaluations.values() for row in rows for name in row if name.endswith("_low")}
     first = [name for name in ("reward", *reversed(_QUALITY)) if name in names]

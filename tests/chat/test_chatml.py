@@ -130,12 +130,6 @@ def test_qwen3_may_be_told_not_to_think(qwen3_tokenizer, thinking):
     assert chat.parse(chat.turn_ids(TURN), stopped=True) == TURN
 
 
-def test_a_model_that_never_thinks_has_no_switch_for_it(qwen2_5_tokenizer, smollm2_tokenizer):
-    for tokenizer in (qwen2_5_tokenizer, smollm2_tokenizer):
-        with pytest.raises(ConfigError, match=r"chat.thinking = False: the chat template of .+ has no switch for it"):
-            ChatML(tokenizer, thinking=False)
-
-
 def test_smollm2_gets_its_own_system_message_only_without_one(smollm2):
     assert "named SmolLM" in smollm2.decode(smollm2.prompt_ids([USER], []))
     assert "named SmolLM" not in smollm2.decode(smollm2.prompt_ids([SYSTEM, USER], TOOLS))
@@ -285,13 +279,29 @@ def test_a_tokenizer_without_the_tokens_is_refused():
         ChatML(PreTrainedTokenizerFast(tokenizer_object=backend))
 
 
-@pytest.mark.parametrize("template", ["{{ raise_exception('no system message') }}", "{% if %}"])
-def test_a_chat_template_that_does_not_render_is_refused(template):
+def tiny_tokenizer(template=None):
+    """A vocabulary of one letter, with ChatML's tokens."""
     backend = Tokenizer(models.BPE(vocab={"a": 0}, merges=[]))
     backend.add_tokens([AddedToken(t, special=True) for t in ("<|im_start|>", "<|im_end|>")])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
-    ChatML(tokenizer)
     tokenizer.chat_template = template
+    return tokenizer
+
+
+@pytest.mark.parametrize("opening", ["a", "<think>"])
+def test_what_the_template_writes_behind_the_role_is_the_prompts(opening):
+    template = "{% if enable_thinking %}a{% endif %}<|im_start|>assistant\n" + opening
+    chat = ChatML(tiny_tokenizer(template))
+    assert chat.prompt_ids([], []) == [1, 0, 0, *([0] if opening == "a" else [])]  # "assistant" has two
+    said = AssistantTurn(reasoning="a") if opening == "<think>" else AssistantTurn("a")
+    assert chat.parse([0, 2], stopped=True) == said
+    with pytest.raises(ConfigError, match=r"chat.thinking = False: the chat template of the tokenizer has no switch"):
+        ChatML(tiny_tokenizer(template.partition("{% endif %}")[2]), thinking=False)
+
+
+@pytest.mark.parametrize("template", ["{{ raise_exception('no system message') }}", "{% if %}"])
+def test_a_chat_template_that_does_not_render_is_refused(template):
+    tokenizer = tiny_tokenizer(template)
     with pytest.raises(UserError, match=r"the tokenizer: its chat template does not render \(.+\); mend it"):
         ChatML(tokenizer)
 

@@ -331,6 +331,14 @@ def test_a_turn_cut_anywhere_is_truncated(harmony, length):
         assert "the token limit cut it off" in call.error
 
 
+def test_a_header_that_the_limit_cut_is_a_call_only_if_it_names_a_recipient(harmony):
+    for text in ("<|channel|>", "<|channel|>comm", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"):
+        turn = read(harmony, text, stopped=False)
+        assert turn == AssistantTurn(reasoning="Hm." if "Hm." in text else "", truncated=True)
+    [call] = read(harmony, "<|channel|>commentary to=func", stopped=False).calls
+    assert isinstance(call, MalformedCall)
+
+
 def test_a_policy_cannot_spell_a_control_token(harmony):
     """Ordinary tokens that spell a call are text, also within an argument."""
     assert [type(c) for c in harmony.parse(harmony.encode(IN_FORM), stopped=True).calls] == [MalformedCall]

@@ -7,7 +7,6 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from jaxsearchrl import raw_rows
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.raw_rows import read_rows
 
@@ -18,8 +17,8 @@ ROWS = [
 ]
 
 
-def read(path, optional=("id",)):
-    return list(read_rows(path, NEEDED, optional))
+def read(path, **more):
+    return list(read_rows(path, NEEDED, ("id",), **more))
 
 
 def test_the_wanted_columns_of_a_parquet_file_are_read_and_no_others(tmp_path, search_r1):
@@ -46,7 +45,6 @@ def test_a_jsonl_file_is_read_compressed_or_not(tmp_path):
 
 def test_a_parquet_file_is_decoded_batch_by_batch(tmp_path, search_r1, monkeypatch):
     path = search_r1.write(tmp_path / "t.parquet", [{"question": f"{n}?", "golden_answers": ["a"]} for n in range(100)])
-    monkeypatch.setattr(raw_rows, "BATCH_ROWS", 10)
     iter_batches, decoded = parquet.ParquetFile.iter_batches, []
 
     def counting(self, *arguments, **options):
@@ -55,7 +53,7 @@ def test_a_parquet_file_is_decoded_batch_by_batch(tmp_path, search_r1, monkeypat
             yield batch
 
     monkeypatch.setattr(parquet.ParquetFile, "iter_batches", counting)
-    rows = read_rows(path, NEEDED, [])
+    rows = read_rows(path, NEEDED, [], batch_rows=10)
     for number in range(1, 101):
         next(rows)
         assert sum(decoded) < number + 10
@@ -76,10 +74,10 @@ def test_a_missing_column_is_named_with_what_was_found(tmp_path, search_r1):
         read(path)
 
 
-def refusal(path, content: bytes) -> str:
+def refusal(path, content: bytes, **more) -> str:
     path.write_bytes(content)
     with pytest.raises(UserError) as error:
-        read(path)
+        read(path, **more)
     assert str(path) in str(error.value)
     return str(error.value)
 
@@ -95,13 +93,12 @@ def test_a_parquet_file_that_is_none_or_is_cut_off_is_refused_with_the_fix(tmp_p
     assert "git lfs pull" in refusal(path, pointer)
 
 
-def test_damage_in_the_middle_of_a_parquet_file_is_noticed_where_it_is_reached(tmp_path, search_r1, monkeypatch):
-    monkeypatch.setattr(raw_rows, "BATCH_ROWS", 10)
+def test_damage_in_the_middle_of_a_parquet_file_is_noticed_where_it_is_reached(tmp_path, search_r1):
     rows = [{"question": f"question {n}?", "golden_answers": ["a"]} for n in range(40)]
     path = search_r1.write(tmp_path / "t.parquet", rows, row_group_size=20, compression="gzip", use_dictionary=False)
     start = parquet.ParquetFile(path).metadata.row_group(1).column(0).data_page_offset
     whole = path.read_bytes()
-    assert "(after row 20: " in refusal(path, whole[: start + 40] + bytes(60) + whole[start + 100 :])
+    assert "(after row 20: " in refusal(path, whole[: start + 40] + bytes(60) + whole[start + 100 :], batch_rows=10)
 
 
 def test_faulty_lines_are_refused_with_the_fix(tmp_path):

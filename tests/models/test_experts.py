@@ -8,11 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from jaxsearchrl.config import LoraConfig
 from jaxsearchrl.errors import ConfigError
-from jaxsearchrl.models.architecture import Experts, linear_shapes
-from jaxsearchrl.models.experts import SparseMlp, route
+from jaxsearchrl.models.architecture import Clamp, Experts, linear_shapes
+from jaxsearchrl.models.experts import SparseMlp, route, tiles
 from jaxsearchrl.models.hf_config import architecture_from_hf, architecture_to_hf
 from jaxsearchrl.models.peft_adapter import adapter_of, lora_of
 from jaxsearchrl.models.tiny import tiny_architecture
@@ -63,20 +66,47 @@ def test_it_computes_what_is_written(mlp):
     assert ids.reshape(6, 2).tolist() == flat_ids.tolist() == np.argsort(-scores)[:, :2].tolist()
 
 
-@pytest.mark.parametrize("rows", [1, 2, 33])
-def test_both_ways_compute_the_same_and_have_the_same_gradients(mlp, rows):
+@pytest.fixture(scope="module")
+def packed_mlp():
+    """gpt-oss's, in MXFP4."""
+    experts = Experts(5, 2, 32, True, fused=True, clamp=Clamp(2.0, 1.702))
+    arch = tiny_architecture("gpt_oss", vocab_size=31, d_model=64, experts=experts)
+    mlp = SparseMlp("mlp", arch, experts, LoraConfig(2, 3.0, ("gate_up_proj", "down_proj")), jnp.float32, packed=True)
+    rng = np.random.default_rng(0)
+
+    def draw(x):
+        if x.dtype == jnp.uint8:  # blocks of 16 bytes; scales of at most 1/2, so that what follows is of order 1
+            return jnp.asarray(rng.integers(*((0, 256) if x.shape[-1] == 16 else (122, 127)), x.shape), x.dtype)
+        return jnp.asarray(rng.normal(size=x.shape) * 0.5, x.dtype)
+
+    nnx.update(mlp, jax.tree.map(draw, nnx.state(mlp, (nnx.Param, nnx.LoRAParam))))
+    return mlp
+
+
+@pytest.mark.parametrize(("kind", "rows"), [("mlp", 1), ("mlp", 700), ("packed_mlp", 700)])
+def test_both_ways_compute_the_same_and_have_the_same_gradients(request, kind, rows):
+    """Of 700 rows some experts get more than one tile."""
+    mlp = request.getfixturevalue(kind)
     definition, lora, rest = nnx.split(mlp, nnx.LoRAParam, ...)
-    x = x_of(rows)
+    x = jnp.asarray(np.random.default_rng(1).normal(size=(rows, mlp.gate.shape[1])), jnp.float32)
 
-    def value(lora, x, way):
+    def value(lora, x, rest, way):
         mlp = nnx.merge(definition, lora, rest)
-        return (getattr(mlp, way)(x, *route(x @ mlp.gate[...].T, EXPERTS)) ** 2).sum()
+        return (getattr(mlp, way)(x, *route(x @ mlp.gate[...].T, mlp.sizes)) ** 2).mean()
 
-    (ragged, ragged_grads), (dense, dense_grads) = (
-        jax.value_and_grad(value, argnums=(0, 1))(lora, x, way) for way in ("ragged", "dense")
-    )
-    chex.assert_trees_all_close(ragged, dense, rtol=1e-5)
-    chex.assert_trees_all_close(ragged_grads, dense_grads, rtol=1e-4, atol=1e-4)
+    # The packed bytes are arguments: of constants, XLA's CPU backend folds their conversion wrongly.
+    run = jax.jit(jax.value_and_grad(value, argnums=(0, 1)), static_argnums=3)
+    (tiled, tiled_grads), (dense, dense_grads) = (run(lora, x, rest, way) for way in ("tiled", "dense"))
+    chex.assert_trees_all_close(tiled, dense, rtol=1e-5)
+    chex.assert_trees_all_close(tiled_grads, dense_grads, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 3, 40])
+@given(ids=arrays(np.int32, 40, elements=st.integers(0, 4)))
+def test_tiles_have_every_choice_once_and_under_its_own_expert(size, ids):
+    experts, choices = map(np.asarray, tiles(jnp.asarray(ids), 5, size))
+    pairs = zip(choices.ravel().tolist(), np.repeat(experts, size).tolist(), strict=True)
+    assert sorted(pair for pair in pairs if pair[0] < 40) == list(enumerate(ids))
 
 
 def test_a_token_is_the_same_whoever_is_beside_it(mlp):
@@ -87,7 +117,7 @@ def test_a_token_is_the_same_whoever_is_beside_it(mlp):
 def test_an_expert_that_nobody_takes_has_no_gradient(mlp):
     definition, lora, rest = nnx.split(mlp, nnx.LoRAParam, ...)
     ids, shares = jnp.asarray([[0, 3], [3, 1]]), jnp.full((2, 2), 0.5)
-    grads = jax.grad(lambda lora: (nnx.merge(definition, lora, rest).ragged(x_of(2), ids, shares) ** 2).sum())(lora)
+    grads = jax.grad(lambda lora: (nnx.merge(definition, lora, rest).tiled(x_of(2), ids, shares) ** 2).sum())(lora)
     for gradient in jax.tree.leaves(grads):
         assert [bool(jnp.any(expert != 0)) for expert in gradient] == [True, True, False, True, False]
 

@@ -54,11 +54,19 @@ def test_heads_columns_and_vocabulary_are_cut_and_kv_heads_stay_whole_where_they
     assert cut(found["layers.1.input_layernorm.weight"]) == (None,)
 
 
-def test_experts_are_cut_by_expert():
+def test_experts_are_cut_by_what_they_give():
     model = model_of("experts")
     mesh = AbstractMesh((4,), ("tensor",))
-    assert cut(shardings(model, mesh)["layers.1.mlp.experts.up_proj.weight"]) == ("tensor", None, None)
-    assert cut(lora_shardings(model, mesh)["layers.1.mlp.experts.up_proj.lora_a"]) == ("tensor", None, None)
+    assert cut(shardings(model, mesh)["layers.1.mlp.experts.up_proj.weight"]) == (None, None, "tensor")
+    assert cut(lora_shardings(model, mesh)["layers.1.mlp.experts.up_proj.lora_a"]) == (None, None, None)
+    assert cut(lora_shardings(model, mesh)["layers.1.mlp.experts.up_proj.lora_b"]) == (None, None, "tensor")
+
+
+def test_packed_experts_are_cut_as_others_are():
+    arch = tiny_architecture("gpt_oss", vocab_size=64, d_model=64)
+    model, mesh = build_model(arch, LoraConfig(rank=2), packed_experts=True), AbstractMesh((4,), ("tensor",))
+    assert cut(shardings(model, mesh)["layers.1.mlp.experts.down_proj.blocks"]) == (None, "tensor", None, None)
+    assert cut(lora_shardings(model, mesh)["layers.1.mlp.experts.down_proj.lora_b"]) == (None, None, "tensor")
 
 
 def test_the_adapter_is_cut_where_its_linear_is_and_not_by_rank():
@@ -80,7 +88,7 @@ def test_the_cache_is_cut_by_heads():
         lambda: empty_cache(model.arch, 2, 16, jnp.dtype(jnp.float32), block=8, chunk=8)
     )
     mesh = AbstractMesh((4,), ("tensor",))
-    assert cache_shardings(attention, model.arch, mesh).keys.spec == PartitionSpec(None, "tensor", None, None)
+    assert cache_shardings(attention, model.arch, mesh).keys.spec == PartitionSpec(None, "tensor", None)
     assert cache_shardings(recurrent, model.arch, mesh).memory.spec == PartitionSpec(None, "tensor", None, None)
 
 

@@ -1,5 +1,6 @@
 """Agents without tokens: the loop that plays them, and their episodes as what a policy would have sampled."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -70,6 +71,15 @@ def test_a_format_with_one_call_a_turn_has_them_one_by_one(chat, environment, mo
     assert [turn.text for turn in rollout.turns] == ["I search.", "", "", ""]
     assert [message.role for message in agent.seen[1]].count("tool") == 2
     assert (rollout.stop_reason, rollout.score.outcome) == ("finish", "complete")
+
+
+def test_a_policy_and_an_expert_are_told_the_same_tokens_left(chat, environment, scripted, play):
+    rollout = scripted_rollout(RuleAgent(), environment(show_tokens_left=True), chat, CONFIG)
+    texts = [chat.decode(rollout.trajectory.tokens[slice(*turn.tokens)][:-1]) for turn in rollout.turns]
+    [sampled] = play([environment(show_tokens_left=True)], scripted({0: texts}), capacity=CONFIG.capacity)
+    assert rollout.trajectory.tokens == sampled.trajectory.tokens
+    first = json.loads(rollout.turns[0].observation.splitlines()[0])
+    assert first["tokens_left"] == CONFIG.capacity - rollout.turns[0].tokens[1]
 
 
 def test_it_ends_where_the_context_does(chat, environment):

@@ -75,6 +75,7 @@ def test_the_buffer_is_what_was_sampled_and_answered_in_turn(chat, environment, 
         result = sampled(chat, text, limit, by_character)
         turn = agent.receive(result)
         assert trajectory.tokens == [*before, *result.ids]
+        assert turn.tokens_left == 4096 - len(trajectory)
         actions += result.ids
         check(trajectory)
         messages, done = environment.step(turn)

@@ -1,5 +1,6 @@
 """The supervised start: what is imitated, that it is learnt, and that RL goes on from it."""
 
+import json
 import os
 import signal
 from dataclasses import replace
@@ -11,9 +12,15 @@ import pytest
 from jaxsearchrl import trainer
 from jaxsearchrl.config_tree import with_values
 from jaxsearchrl.errors import UserError
+from jaxsearchrl.experiment import load_experiment
 from jaxsearchrl.learning.learner import Learner
+from jaxsearchrl.messages import AssistantTurn, ToolCall
 from jaxsearchrl.records import read_records, records_path, write_records
+from jaxsearchrl.tasks.curated.data import load_tasks
+from jaxsearchrl.tasks.curated.demonstrations import FINISH, Demonstration, to_row
 from jaxsearchrl.telemetry.metrics_file import read_metrics
+from jaxsearchrl.telemetry.progress import Progress
+from jaxsearchrl.warm_start import examples
 
 SETTINGS = {
     "warm_start.trajectories": 6,
@@ -83,6 +90,38 @@ def test_recorded_trajectories_teach_the_same_as_the_rule_that_made_them(setting
     records = {"warm_start.records": str(records_path(warm, "warm_start", 0))}
     trainer.sft(with_values(settings, records), str(tmp_path))
     assert adapter(tmp_path) == adapter(warm)
+
+
+def written(path, records, tasks):
+    """A file of demonstrations that do what was done in these records."""
+    turns = {
+        record.task_id: tuple(
+            AssistantTurn(calls=tuple(ToolCall(call.name, call.arguments) for call in turn.calls))
+            for turn in record.turns
+        )
+        for record in records
+    }
+    rows = [to_row(Demonstration(task, turns.get(task.id, (FINISH,)))) for task in tasks]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {"warm_start.demonstrations": str(path)}
+
+
+def test_demonstrations_are_played_here_and_teach_the_same_as_what_they_repeat(settings, warm, tmp_path, caplog):
+    tasks = load_tasks(settings.task.train_tasks)
+    demonstrations = written(tmp_path / "d.jsonl", read_records(warm, "warm_start", 0), tasks)
+    trainer.sft(with_values(settings, demonstrations), str(tmp_path / "run"))
+    assert adapter(tmp_path / "run") == adapter(warm)
+    # the two tasks that were not among the six are not done as well, and come last
+    everything = with_values(settings, {**demonstrations, "warm_start.trajectories": 99, "warm_start.epochs": 1})
+    assert len(examples(load_experiment(everything, Progress()))) == 6
+    assert "demonstrations that are not imitated: nothing curated 2" in caplog.text
+
+
+def test_demonstrations_that_do_nothing_here_are_refused(settings, tmp_path):
+    demonstrations = written(tmp_path / "d.jsonl", [], load_tasks(settings.task.train_tasks))
+    experiment = load_experiment(with_values(settings, demonstrations), Progress())
+    with pytest.raises(UserError, match=r"warm_start\.demonstrations: none of them ends by finish with something"):
+        examples(experiment)
 
 
 def test_rl_goes_on_from_it_and_does_not_repeat_it(settings, warm, with_letter_e):

@@ -46,7 +46,7 @@ def load_tasks(path: str | Path) -> list[Task]:
 
     Raises UserError naming file, line and key for anything unreadable, missing, unknown, of the wrong type or repeated.
     """
-    return read_tasks(path, _task, "task")
+    return read_tasks(path, task_of, "task")
 
 
 def check_gold(tasks: Sequence[Task], corpus: Corpus, path: str | Path) -> None:
@@ -70,7 +70,8 @@ def check_gold(tasks: Sequence[Task], corpus: Corpus, path: str | Path) -> None:
         )
 
 
-def _task(row: Any, where: str) -> Task:
+def task_of(row: Any, where: str) -> Task:
+    """The task of a line's object. Raises UserError, starting with `where`."""
     check_keys(row, {"id", "query", "facts", "answer"}, where)
     facts = get(row, "facts", list, where)
     if not facts:
@@ -81,6 +82,12 @@ def _task(row: Any, where: str) -> Task:
         facts=tuple(_fact(fact, f"{where}: facts[{i}]") for i, fact in enumerate(facts)),
         answer="" if row.get("answer") is None else get(row, "answer", str, where),
     )
+
+
+def to_row(task: Task) -> dict[str, Any]:
+    """The line of a task, as `load_tasks` reads it."""
+    facts = [{**asdict(fact), "chunk_ids": list(fact.chunk_ids)} for fact in task.facts]
+    return {"id": task.id, "query": task.query, "facts": facts, **({"answer": task.answer} if task.answer else {})}
 
 
 def _fact(row: Any, where: str) -> Fact:

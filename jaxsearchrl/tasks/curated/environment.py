@@ -6,11 +6,12 @@ then has an observation a bound. A step works on a copy of the episode's state, 
 """
 
 from collections.abc import Callable, Sequence
+from itertools import chain, zip_longest
 from typing import Any
 
 from jaxsearchrl.config import MAX_CALLS_PER_TURN, CuratedConfig
 from jaxsearchrl.messages import AssistantTurn, MalformedCall, Message, ToolCall, ToolSpec
-from jaxsearchrl.search.contract import BadPattern, Corpus, Retriever
+from jaxsearchrl.search.contract import BadPattern, Corpus, Hit, Retriever
 from jaxsearchrl.tasks.curated import replies
 from jaxsearchrl.tasks.curated.data import Task
 from jaxsearchrl.tasks.curated.prompts import system_prompt
@@ -43,7 +44,7 @@ class CuratedEnvironment:
 
     @property
     def tools(self) -> Sequence[ToolSpec]:
-        """The six tools as the model sees them."""
+        """The tools as the model sees them."""
         return [terse(spec) if self._options.compact_results else spec for spec in self._specs.values()]
 
     @property
@@ -68,7 +69,7 @@ class CuratedEnvironment:
         session.counters.turns += 1
         session.counters.off_form_calls += turn.off_form_calls
         if turn.calls:
-            messages, record = self._answer_calls(session, turn.calls)
+            messages, record = self._answer_calls(session, turn)
         else:
             messages, record = self._answer_no_call(session, turn), {"calls": [], "encountered": []}
         counters = session.counters
@@ -94,9 +95,8 @@ class CuratedEnvironment:
         """
         return self._last_step
 
-    def _answer_calls(
-        self, session: Session, calls: Sequence[ToolCall | MalformedCall]
-    ) -> tuple[list[Message], dict[str, Any]]:
+    def _answer_calls(self, session: Session, turn: AssistantTurn) -> tuple[list[Message], dict[str, Any]]:
+        calls = turn.calls
         messages: list[Message] = []
         records: list[dict[str, Any]] = []
         encountered: list[dict[str, Any]] = []
@@ -108,7 +108,9 @@ class CuratedEnvironment:
             few = place < MAX_CALLS_PER_TURN
             reply = self._answer(session, call) if few else self._refuse(session, calls[place:])
             share = room // (len(answered) - place)
-            text, shown = replies.fit(reply, self._writer(session, first=place == 0), share, self._count_tokens)
+            text, shown = replies.fit(
+                reply, self._writer(session, turn if place == 0 else None), share, self._count_tokens
+            )
             room -= self._count_tokens(text)
             session.encountered.update(shown)
             encountered += [{"id": i, "rank": rank, "call": place} for rank, i in enumerate(shown, start=1)]
@@ -126,15 +128,17 @@ class CuratedEnvironment:
         session.counters.reminders += 1
         cut = "The turn was cut off at the token limit before any tool call. " if turn.truncated else ""
         words = f"{cut}Every turn must call a tool. Search, curate, or call finish."
-        write = self._writer(session, first=True)
+        write = self._writer(session, turn)
         room = self._options.max_observation_tokens
         text, _ = replies.fit(fault("no_call", words), write, room, self._count_tokens)
         return [Message("user", text)]
 
-    def _writer(self, session: Session, *, first: bool) -> Callable[[Body], str]:
-        """How bodies become text; the first of an observation also says which turn it belongs to."""
+    def _writer(self, session: Session, turn: AssistantTurn | None) -> Callable[[Body], str]:
+        """How bodies become text; the first of an observation gets the turn that it answers, and says which that is."""
         write = replies.as_text if self._options.compact_results else replies.as_json
-        note = {"turn": f"{session.counters.turns} of {self._options.max_turns}"} if first else {}
+        note: Body = {"turn": f"{session.counters.turns} of {self._options.max_turns}"} if turn else {}
+        if turn and turn.tokens_left is not None and self._options.show_tokens_left:
+            note["tokens_left"] = turn.tokens_left
         return lambda body: write({**note, **body})
 
     def _refuse(self, session: Session, calls: Sequence[ToolCall | MalformedCall]) -> Reply:
@@ -174,14 +178,14 @@ class CuratedEnvironment:
         match name:
             case "bm25_search":
                 query = arguments["query"]
-                if not any(character.isalnum() for character in query):
-                    raise ArgumentsError("The query has no searchable words; write keywords.")
-                hits = self._retriever.search(query, k)
-                return replies.found(query, hits, options.snippet_chars, session.search_state)
+                return self._found(session, query, [self._search(session, query, k)], k)
+            case "fan_out_search":
+                queries = arguments["queries"]
+                return self._found(session, queries, [self._search(session, query, k) for query in queries], k)
             case "grep_corpus":
-                pattern = arguments["pattern"]
-                hits = self._corpus.grep(pattern, k, case_sensitive=arguments.get("case_sensitive", False))
-                return replies.found(pattern, hits, options.snippet_chars, session.search_state)
+                pattern, case = arguments["pattern"], arguments.get("case_sensitive", False)
+                hits = self._corpus.grep(pattern, k + len(self._hidden(session)), case_sensitive=case)
+                return self._found(session, pattern, [hits], k)
             case "read_document":
                 return self._read(session, arguments["document_id"])
             case "curate":
@@ -190,6 +194,26 @@ class CuratedEnvironment:
                 return session.drop(arguments["document_ids"])
             case _:
                 return session.finish()
+
+    def _hidden(self, session: Session) -> set[str]:
+        """What searches leave out."""
+        return session.encountered if self._options.hide_seen else set()
+
+    def _search(self, session: Session, query: str, k: int) -> Sequence[Hit]:
+        if not any(character.isalnum() for character in query):
+            raise ArgumentsError("The query has no searchable words; write keywords.")
+        return self._retriever.search(query, k + len(self._hidden(session)))
+
+    def _found(self, session: Session, query: str | Sequence[str], searches: Sequence[Sequence[Hit]], k: int) -> Reply:
+        """One list of the best k new hits of each search: the first of each, then the second of each, …"""
+        hidden, merged = self._hidden(session), {}
+        new = [[hit for hit in hits if hit.document.id not in hidden][:k] for hits in searches]
+        for hit in chain.from_iterable(zip_longest(*new)):
+            if hit:
+                merged.setdefault(hit.document.id, hit)
+        left_out = hidden & {hit.document.id for hits in searches for hit in hits[:k]}
+        options = self._options
+        return replies.found(query, [*merged.values()], options.snippet_chars, session.search_state, len(left_out))
 
     def _read(self, session: Session, document_id: str) -> Reply:
         document_id = session.meant(document_id)

@@ -47,14 +47,26 @@ def fault(code: str, message: str) -> Reply:
     return fixed(code, {"error": code, "message": message}, ok=False)
 
 
-def found(query: str, hits: Sequence[Hit], snippet_chars: int, state: Callable[[Sequence[str]], Body]) -> Reply:
-    """The answer of a search. `state` gives the numbers of the episode once the ids handed to it are shown."""
+def found(
+    query: str | Sequence[str],
+    hits: Sequence[Hit],
+    snippet_chars: int,
+    state: Callable[[Sequence[str]], Body],
+    left_out: int = 0,
+) -> Reply:
+    """The answer of a search by one query, or by several.
+
+    state: the numbers of the episode once the ids handed to it are shown. left_out: hits that were shown before and are
+    hidden now.
+    """
     ids = tuple(hit.document.id for hit in hits)
 
     def body(n: int, chars: int) -> Body:
         shown = {"shown": f"{n} of {len(hits)}"} if n < len(hits) else {}
+        shown |= {"seen_left_out": left_out} if left_out else {}
+        asked = {"query": query[:chars]} if isinstance(query, str) else {"queries": [text[:chars] for text in query]}
         return {
-            "query": query[:chars],
+            **asked,
             "candidate_count": len(hits),
             "count": n,
             **shown,
@@ -62,7 +74,8 @@ def found(query: str, hits: Sequence[Hit], snippet_chars: int, state: Callable[[
             "search_state": {**state(ids[:n]), "next_step": _NEXT_STEP},
         }
 
-    return Reply("found" if hits else "nothing_found", True, body, ids, snippet_chars)
+    nothing = "nothing_new" if left_out else "nothing_found"
+    return Reply("found" if hits else nothing, True, body, ids, snippet_chars)
 
 
 def document(document: Document, read_chars: int, title_chars: int) -> Reply:
@@ -84,7 +97,8 @@ def as_json(body: Body) -> str:
 
 def as_text(body: Body) -> str:
     """The short form: a line per hit, `id | title | snippet`, and a few words for everything else."""
-    lines = [f"turn {body['turn']}"] if "turn" in body else []
+    left = f", {body['tokens_left']} tokens left" if "tokens_left" in body else ""
+    lines = [f"turn {body['turn']}{left}"] if "turn" in body else []
     if "error" in body:
         lines.append(f"error: {body['message']}")
     elif "results" in body:
@@ -92,7 +106,9 @@ def as_text(body: Body) -> str:
         if "shown" in body:
             lines.append(f"{body['shown']} shown")
         elif not body["results"]:
-            lines.append("nothing found")
+            lines.append("nothing new" if "seen_left_out" in body else "nothing found")
+        if "seen_left_out" in body:
+            lines.append(f"{body['seen_left_out']} shown before left out")
     elif "text" in body:
         lines += [_one_line(body["title"]), body["text"] + (_CUT if body["truncated"] else "")]
     elif "removed" in body:
@@ -111,16 +127,18 @@ def as_text(body: Body) -> str:
 
 def top_hit(text: str) -> str | None:
     """The id of the first hit of a search's answer, in either form; None if it shows none."""
+    return next(iter(shown_ids(text)), None)
+
+
+def shown_ids(text: str) -> list[str]:
+    """The ids of the hits that an answer shows, in either form, best first; a read, or any other answer, shows none."""
     if text.startswith("{"):  # JSON: no short answer begins so, for an id that does is quoted
         try:
-            results = json.loads(text).get("results")
+            return [result["document_id"] for result in json.loads(text).get("results", ())]
         except ValueError:
-            return None
-        return results[0]["document_id"] if results else None
-    hit = next((line for line in text.splitlines() if " | " in line and not line.startswith("error: ")), None)
-    if hit and hit.startswith('"'):
-        return json.JSONDecoder().raw_decode(hit)[0]
-    return hit and hit.split(" | ")[0]
+            return []
+    lines = [line for line in text.splitlines() if " | " in line and not line.startswith("error: ")]
+    return [json.JSONDecoder().raw_decode(hit)[0] if hit.startswith('"') else hit.split(" | ")[0] for hit in lines]
 
 
 def fit(reply: Reply, write: Write, room: int, count_tokens: Callable[[str], int]) -> tuple[str, tuple[str, ...]]:

@@ -86,6 +86,7 @@ def score(
         "f1": f_beta(p, r, 1.0),
         "f_beta": f,
         **({"final_answer_recall": recall(curated, final)} if final else {}),
+        **({"precision_given_finish": p, "recall_given_finish": r} if counters.stop_reason == "finish" else {}),
         "candidate_recall": candidate_recall,
         "curated_count": float(count),
         "empty": float(not count),

@@ -1,4 +1,4 @@
-"""The six tools as the model sees them, and the check of the arguments that it gives them."""
+"""The tools as the model sees them, and the check of the arguments that it gives them."""
 
 import re
 from collections.abc import Mapping
@@ -8,6 +8,9 @@ from jaxsearchrl.config import CuratedConfig
 from jaxsearchrl.messages import ToolSpec
 from jaxsearchrl.search.contract import MAX_PATTERN_CHARS
 from jaxsearchrl.text import well_formed
+
+SEARCHES = ("bm25_search", "fan_out_search", "grep_corpus")
+"""The tools whose answers show ids."""
 
 
 class ArgumentsError(ValueError):
@@ -22,7 +25,20 @@ def tool_specs(options: CuratedConfig) -> dict[str, ToolSpec]:
         "maximum": options.search_max_k,
         "description": f"How many results at most (default {options.search_default_k}).",
     }
-    ids = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+    texts = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+    fan_out = _tool(
+        "fan_out_search",
+        "Search by several queries at once; one list, the best results of each query first.",
+        {
+            "queries": {
+                **texts,
+                "maxItems": options.fan_out_queries,
+                "description": f"Keywords of each search, at most {options.fan_out_queries} searches.",
+            },
+            "k": {**k, "description": f"How many results of each search (default {options.search_default_k})."},
+        },
+        ["queries"],
+    )
     return {
         spec.name: spec
         for spec in (
@@ -32,6 +48,7 @@ def tool_specs(options: CuratedConfig) -> dict[str, ToolSpec]:
                 {"query": {"type": "string", "description": "Keywords; a few telling ones work best."}, "k": k},
                 ["query"],
             ),
+            *([fan_out] if options.fan_out_queries else []),
             _tool(
                 "grep_corpus",
                 "Find documents whose title or text matches a regular expression, in corpus order.",
@@ -55,13 +72,13 @@ def tool_specs(options: CuratedConfig) -> dict[str, ToolSpec]:
             _tool(
                 "curate",
                 f"Add documents to your curated set, which is your answer (at most {options.max_curated}).",
-                {"document_ids": {**ids, "description": "Ids from search results."}},
+                {"document_ids": {**texts, "description": "Ids from search results."}},
                 ["document_ids"],
             ),
             _tool(
                 "drop_curated",
                 "Take documents out of your curated set.",
-                {"document_ids": {**ids, "description": "Ids that are in the set."}},
+                {"document_ids": {**texts, "description": "Ids that are in the set."}},
                 ["document_ids"],
             ),
             _tool("finish", "End the search and hand over the curated set.", {}, []),
@@ -71,6 +88,7 @@ def tool_specs(options: CuratedConfig) -> dict[str, ToolSpec]:
 
 _TERSE = {
     "bm25_search": "search by keywords",
+    "fan_out_search": "several searches",
     "grep_corpus": "search by regex",
     "read_document": "read one result",
     "curate": "keep results",
@@ -163,6 +181,8 @@ def _read_strings(name: str, value: Any, schema: Mapping[str, Any]) -> list[str]
         raise ArgumentsError(f"{name!r} must be a list of strings, not {_kind(value)}")
     if not values:
         raise ArgumentsError(f"{name!r} is an empty list")
+    if len(values) > schema.get("maxItems", len(values)):
+        raise ArgumentsError(f"{name!r} has {len(values)} items, at most {schema['maxItems']} are allowed")
     return list(dict.fromkeys(map(well_formed, values)))
 
 

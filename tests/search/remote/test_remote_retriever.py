@@ -1,8 +1,11 @@
 """An engine elsewhere as a Retriever: what is sent, counted and kept, and the check before a run."""
 
 import json
-import multiprocessing
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,6 +18,7 @@ from jaxsearchrl.search.remote.cache import ResultCache
 from jaxsearchrl.search.remote.open import open_remote
 from jaxsearchrl.search.remote.retriever import MAX_QUERY_CHARS, RemoteRetriever, plain
 
+ROOT = Path(__file__).parents[3]
 HITS = [Hit(Document("7", "Owl", "Owls é\nfly."), 1.5, "")]
 ANSWER = {"result": [[{"document": {"id": "7", "contents": '"Owl"\nOwls é\nfly.'}, "score": 1.5}]]}
 
@@ -118,20 +122,23 @@ def test_engines_do_not_share_results(tmp_path):
     assert (ours.get("owls", 1), theirs.get("owls", 1)) == (HITS, None)
 
 
-def _fill(path, first):
-    cache = ResultCache(path, ())
-    for number in range(first, first + 50):
-        cache.put(f"q{number}", 1, HITS)
+FILL = """
+import sys
+from jaxsearchrl.search.contract import Document, Hit
+from jaxsearchrl.search.remote.cache import ResultCache
+cache = ResultCache(sys.argv[1], ())
+for number in range(int(sys.argv[2]), int(sys.argv[2]) + 50):
+    cache.put(f"q{number}", 1, [Hit(Document("7", "Owl", "Owls é\\nfly."), 1.5, "")])
+"""
 
 
 def test_processes_share_a_cache(tmp_path):
     path = tmp_path / "c"
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_fill, args=(path, first)) for first in (0, 50)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", FILL, str(path), first], env=environment) for first in ("0", "50")
+    ]
+    assert [process.wait() for process in processes] == [0, 0]
     cache = ResultCache(path, ())
     assert all(cache.get(f"q{number}", 1) == HITS for number in range(100))
 

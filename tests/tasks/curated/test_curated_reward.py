@@ -110,6 +110,15 @@ def test_no_final_answer_fact_gives_no_final_answer_recall():
     assert "final_answer_recall" not in score(["a"], [], (Fact("f", ("a",)),), CuratedConfig(), finished()).parts
 
 
+def test_precision_and_recall_given_finish_are_of_episodes_that_finished():
+    """In the means of a step only those count that have the part."""
+    parts = score(["b", "x"], [], FACTS, CuratedConfig(), finished()).parts
+    assert (parts["precision_given_finish"], parts["recall_given_finish"]) == (1 / 2, pytest.approx(2 / 3))
+    for reason in ("", "turns", "tool_calls", "no_call", "malformed"):
+        parts = score(["b", "x"], [], FACTS, CuratedConfig(), Counters(stop_reason=reason)).parts
+        assert not {"precision_given_finish", "recall_given_finish"} & parts.keys()
+
+
 def test_useless_calls_are_worth_nothing():
     few, many = finished(tool_calls=1), finished(tool_calls=10, duplicate_calls=9)
     assert score(["a"], [], FACTS, CuratedConfig(), few).reward == score(["a"], [], FACTS, CuratedConfig(), many).reward

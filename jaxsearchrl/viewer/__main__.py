@@ -1,0 +1,95 @@
+"""Shows what the agent did.
+
+python -m jaxsearchrl.viewer --workdir=runs/demo
+"""
+
+import sys
+
+from absl import app, flags
+
+from jaxsearchrl.errors import UserError
+from jaxsearchrl.viewer.runs import Run, find_runs
+from jaxsearchrl.viewer.server import ViewerServer
+from jaxsearchrl.viewer.site import Site
+from jaxsearchrl.viewer.terminal import as_text, table
+from jaxsearchrl.viewer.write_site import write_site
+
+_WORKDIR = flags.DEFINE_string("workdir", None, "A run folder, or a folder of several.")
+_HOST = flags.DEFINE_string("host", "localhost", "The address to listen on; 0.0.0.0 shows the runs to the network.")
+_PORT = flags.DEFINE_integer("port", 8400, "The port to listen on; 0 for any free one.")
+_TEXT = flags.DEFINE_string(
+    "text",
+    None,
+    "Prints to the terminal instead: SPLIT/STEP (train/3) for a step's tries, SPLIT/STEP/NUMBER (train/3/17) for one. "
+    "In a folder of several runs, with the run's path in front.",
+)
+_EXPORT = flags.DEFINE_string(
+    "export", None, "Writes all pages into this new folder instead; no server is needed then."
+)
+
+
+def main() -> None:
+    """Serves, prints or writes what the flags name. Raises UserError for whatever its user can put right."""
+    if not _WORKDIR.value:
+        raise UserError("--workdir is missing; e.g. --workdir=runs/demo")
+    if _TEXT.value is not None:
+        print(text_of(find_runs(_WORKDIR.value), _TEXT.value, colour=sys.stdout.isatty()), end="")
+    elif _EXPORT.value is not None:
+        count = write_site(Site(_WORKDIR.value, exported=True), _EXPORT.value)
+        print(f"{count} files in {_EXPORT.value}; open index.html")
+    else:
+        _serve()
+
+
+def text_of(runs: list[Run], address: str, *, colour: bool) -> str:
+    """A step or a rollout as text. Raises UserError for an address that names neither."""
+    words = address.strip("/").split("/")
+    number = words.pop() if len(words) > 2 and words[-1].isdigit() and words[-2].isdigit() else None
+    if len(words) < 2 or not words[-1].isdigit():
+        places = [f"{run.base}{place.path}" for run in runs for place in run.files()]
+        raise UserError(
+            f"--text={address}: name a step or a rollout, such as {places[0] if places else 'train/1'}/1; "
+            f"there are {', '.join(places[:40]) or 'no records'}"
+        )
+    *base, split, step = words
+    run = next((run for run in runs if run.base.strip("/") == "/".join(base)), None)
+    if run is None:
+        raise UserError(f"--text={address}: no such run; there are {', '.join(run.base or '.' for run in runs)}")
+    file = run.file(split, int(step))
+    if number is None:
+        contents = file.contents()
+        return table(contents.summaries, contents.faults)
+    return as_text(file.record(int(number)), colour=colour)
+
+
+def _serve() -> None:
+    server = ViewerServer(Site(_WORKDIR.value or ""), _HOST.value, _PORT.value)
+    print(f"{len(server.site.runs)} run{'s' * (len(server.site.runs) > 1)} at {server.address} (stop with Ctrl-C)")
+    sys.stdout.flush()
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        print()
+
+
+def run() -> None:
+    """The command line: a fault of its user is printed without a traceback, with exit status 2."""
+    try:
+        app.run(lambda _: main(), flags_parser=_parse)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _parse(argv: list[str]) -> list[str]:
+    try:
+        program, *more = flags.FLAGS(argv)
+    except flags.Error as error:
+        raise UserError(f"{error} (--help lists the flags)") from None
+    if more:
+        raise UserError(f"unexpected argument {more[0]!r}; the folder is named by --workdir")
+    return [program]
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,137 @@
+"""The questions of a run, what became of each through it, and the documents that its tries met."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from jaxsearchrl.viewer.facts import Fact
+from jaxsearchrl.viewer.groups import key_of, part_names, pass_rate, scale_of
+from jaxsearchrl.viewer.record_file import Contents
+from jaxsearchrl.viewer.render import Here, render
+from jaxsearchrl.viewer.runs import Place, Run
+from jaxsearchrl.viewer.summary import Summary
+from jaxsearchrl.viewer.visible import LONGEST, finder, lit, plain
+
+
+@dataclass
+class Task:
+    """A question and its tries, by split and step."""
+
+    id: str
+    query: str
+    facts: tuple[Fact, ...]
+    tries: dict[Place, list[Summary]] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return key_of(self.id)
+
+    @property
+    def rewards(self) -> list[float]:
+        return [s.reward for tries in self.tries.values() for s in tries if s.reward is not None]
+
+    @property
+    def mean(self) -> float | None:
+        return sum(self.rewards) / len(self.rewards) if self.rewards else None
+
+    @property
+    def passed(self) -> float:
+        """The share of tries that found everything."""
+        return pass_rate([s for tries in self.tries.values() for s in tries])
+
+
+@dataclass
+class Use:
+    """A document, the facts that it supports, and the tries that were shown it."""
+
+    id: str
+    wanted: list[tuple[Task, Fact]] = field(default_factory=list)
+    met: list[tuple[Place, Summary]] = field(default_factory=list)
+
+
+@dataclass
+class DataSet:
+    """Tasks and documents by their key in addresses, as far as records have been read; training's tasks first."""
+
+    tasks: dict[str, Task] = field(default_factory=dict)
+    documents: dict[str, Use] = field(default_factory=dict)
+
+
+def data_set(run: Run) -> DataSet:
+    """All that a run's records name."""
+    return run.derived(_gathered)
+
+
+def _gathered(known: Mapping[Place, Contents]) -> DataSet:
+    found = DataSet()
+    for place, contents in sorted(known.items(), key=lambda item: (item[0].split != "train", item[0].step)):
+        for summary in contents.summaries:
+            key = key_of(summary.task_id)
+            if key not in found.tasks:
+                found.tasks[key] = task = Task(summary.task_id, summary.query, summary.facts)
+                for fact in task.facts:
+                    for name in fact.documents:
+                        found.documents.setdefault(key_of(name), Use(name)).wanted.append((task, fact))
+            found.tasks[key].tries.setdefault(place, []).append(summary)
+            for name in summary.documents:
+                found.documents.setdefault(key_of(name), Use(name)).met.append((place, summary))
+    return found
+
+
+def tasks_page(here: Here, run: Run) -> str:
+    """All questions."""
+    tasks = list(data_set(run).tasks.values())
+    splits = list(dict.fromkeys(place.split for task in tasks for place in task.tries))
+    return render("tasks.html", here, run=run, tasks=tasks, splits=splits, pass_rate=pass_rate, **_progress(run))
+
+
+def task_page(here: Here, run: Run, key: str) -> str | None:
+    """One question: its facts with their documents, and its tries through the run."""
+    task = data_set(run).tasks.get(key)
+    if task is None:
+        return None
+    summaries = [summary for tries in task.tries.values() for summary in tries]
+    return render(
+        "task.html",
+        here,
+        run=run,
+        task=task,
+        names=part_names(summaries),
+        scale=scale_of(summaries),
+        pass_rate=pass_rate,
+        key_of=key_of,
+        documents={d: run.documents.read(d) for fact in task.facts for d in fact.documents},
+        **_progress(run),
+    )
+
+
+def document_page(here: Here, run: Run, key: str) -> str | None:
+    """A document as the corpus has it, and the tasks that want it."""
+    use = data_set(run).documents.get(key)
+    if use is None:
+        return None
+    document = run.documents.read(use.id)
+    text = document.text[:LONGEST] if document else ""
+    words = finder(answer for task, _ in use.wanted for fact in task.facts for answer in fact.answers)
+    return render(
+        "document.html",
+        here,
+        run=run,
+        use=use,
+        key=key,
+        document=document,
+        text=lit(text, words),
+        cut=len(document.text) - len(text) if document else 0,
+        most=200,
+    )
+
+
+def document_text(here: Here, run: Run, key: str) -> str | None:
+    """The whole document as plain text."""
+    use = data_set(run).documents.get(key)
+    document = run.documents.read(use.id) if use else None
+    return plain(f"{document.title}\n\n{document.text}\n") if document else None
+
+
+def _progress(run: Run) -> dict[str, int]:
+    files = run.files().values()
+    return {"read": sum(file.known() is not None for file in files), "files": len(files)}

@@ -1,0 +1,103 @@
+"""Serves a site on this machine: pages are read-only, and a browser is told to run nothing that they say."""
+
+import logging
+import socket
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from jaxsearchrl.errors import UserError
+from jaxsearchrl.viewer.render import POLICY
+from jaxsearchrl.viewer.site import Page, Site
+
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+_PAUSE = 2.0  # seconds between looks at the folder
+
+
+class ViewerServer(ThreadingHTTPServer):
+    """Listens at once; `serve_forever` answers. port 0 takes any free one (`address` says which).
+
+    A server on this machine answers to this machine's names only, so that a page elsewhere cannot have its own name
+    point here and read along. Raises UserError where it cannot listen.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, site: Site, host: str, port: int) -> None:
+        self.site, self._host = site, f"[{host}]" if ":" in host else host
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.names = {*_LOCAL, host} if host in _LOCAL else None
+        try:
+            super().__init__((host, port), _Handler)
+        except OSError as error:
+            raise UserError(f"cannot listen on {host}:{port} ({error}); choose another --port or --host") from error
+        threading.Thread(target=self._read_ahead, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        """Where to point a browser."""
+        return f"http://{self._host}:{self.server_address[1]}/"
+
+    def _read_ahead(self) -> None:
+        """Reads every file of records once, newest first, so that pages need not; then looks for new ones."""
+        while True:
+            for run in self.site.runs:
+                for file in run.files().values():
+                    if file.known() is None:
+                        try:
+                            file.contents()
+                        except UserError as error:  # its page says so too
+                            logging.getLogger(__name__).warning("%s", error)
+            time.sleep(_PAUSE)
+            try:
+                self.site.look_again()
+            except UserError as error:
+                logging.getLogger(__name__).warning("%s", error)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: ViewerServer  # type: ignore[assignment]
+    server_version, sys_version = "jaxsearchrl", ""
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        parts = urlsplit(self.path)
+        path = unquote(parts.path, errors="replace").removeprefix("/")
+        if not self._for_us():
+            return self._send(Page(b"This server answers to localhost only.", "text/plain", 403))
+        if not path or path.endswith("/"):
+            path += "index.html"
+        signature = self.server.site.signature(path)
+        tag = f'"{signature}"' if signature else ""
+        if tag and self.headers.get("If-None-Match") == tag:
+            return self._send(Page(b"", status=304), tag)
+        self._send(self.server.site.page(path, dict(parse_qsl(parts.query))), tag)
+
+    def _for_us(self) -> bool:
+        name = urlsplit(f"//{self.headers.get('Host', '')}").hostname
+        return self.server.names is None or name in self.server.names
+
+    def _send(self, page: Page, tag: str = "") -> None:
+        self.send_response(page.status)
+        self.send_header("Content-Type", f"{page.kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(page.body)))
+        self.send_header("Content-Security-Policy", f"{POLICY}; frame-ancestors 'none'")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+        self.send_header("Cache-Control", "no-cache")
+        if tag:
+            self.send_header("ETag", tag)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(page.body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        logging.getLogger(__name__).debug(format, *args)

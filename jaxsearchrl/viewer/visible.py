@@ -1,0 +1,63 @@
+"""Text that nobody vouches for, made readable and harmless.
+
+Characters that show nothing or change how their neighbours are shown (controls, direction marks, zero-width and blank
+ones, halves of surrogate pairs) are spelled out; everything else stands as it is, escaped.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+
+from markupsafe import Markup, escape
+
+LONGEST = 20_000
+"""Characters of one text on a page; the plain-text page has all of them."""
+
+_HIDDEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
+# Letters and marks that are blank all the same: fillers, a joiner, the selectors in which text can be hidden.
+_SUSPECT = re.compile("[^\n\t -~\u00a0-\u00ac\u00ae-\u02ff]")  # what is neither a plain line's nor Latin
+_MARK = Markup('<span class="hidden-char" title="{}">{}</span>')
+_BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufe00-\ufe0e\U000e0100-\U000e01ef]")
+
+
+def visible(text: str) -> Markup:
+    """The text for a page."""
+    pieces, place = [], 0
+    for match in _SUSPECT.finditer(text):
+        if _hides(match[0]):
+            mark = _MARK.format(unicodedata.name(match[0], "control"), _code(match[0]))
+            pieces += [escape(text[place : match.start()]), mark]
+            place = match.end()
+    return Markup("").join([*pieces, escape(text[place:])])
+
+
+def plain(text: str) -> str:
+    """The text for a terminal, which takes no control from it."""
+    return _SUSPECT.sub(lambda match: f"<{_code(match[0])}>" if _hides(match[0]) else match[0], text)
+
+
+def lit(text: str, pattern: "re.Pattern[str] | None") -> Markup:
+    """The text for a page, with a mark around what the pattern finds."""
+    if pattern is None:
+        return visible(text)
+    pieces, place = [], 0
+    for match in pattern.finditer(text):
+        pieces += [visible(text[place : match.start()]), Markup("<mark>{}</mark>").format(visible(match[0]))]
+        place = match.end()
+    return Markup("").join([*pieces, visible(text[place:])])
+
+
+def finder(words: Iterable[str]) -> "re.Pattern[str] | None":
+    """Finds any of the words where it stands by itself, in upper or lower case; None without words."""
+    longest_first = sorted({word for word in words if word.strip()}, key=lambda word: (-len(word), word))
+    if not longest_first:
+        return None
+    return re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, longest_first))})(?![\w-])", re.IGNORECASE)
+
+
+def _hides(character: str) -> bool:
+    return unicodedata.category(character) in _HIDDEN or _BLANK.match(character) is not None
+
+
+def _code(character: str) -> str:
+    return f"U+{ord(character):04X}"

@@ -1,0 +1,73 @@
+"""The server over real HTTP."""
+
+import http.client
+import threading
+
+import pytest
+
+from jaxsearchrl.errors import UserError
+from jaxsearchrl.viewer.server import ViewerServer
+from jaxsearchrl.viewer.site import Site
+
+
+@pytest.fixture(scope="module")
+def server(run_folder):
+    server = ViewerServer(Site(run_folder), "127.0.0.1", 0)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def ask(server, path, method="GET", **headers):
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+    connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer, body
+
+
+def test_pages_come_with_a_strict_policy(server):
+    answer, body = ask(server, "/rollouts/train/1/1.html")
+    assert answer.status == 200
+    assert b"Turn 1" in body
+    policy = answer.getheader("Content-Security-Policy")
+    assert "default-src 'none'" in policy
+    assert "script-src 'self';" in policy
+    assert "unsafe" not in policy
+    assert answer.getheader("X-Content-Type-Options") == "nosniff"
+    assert answer.getheader("Content-Type") == "text/html; charset=utf-8"
+    assert ask(server, "/rollouts/train/1/1.txt")[0].getheader("Content-Type") == "text/plain; charset=utf-8"
+    assert ask(server, "/_viewer/viewer.js")[0].getheader("Content-Type") == "text/javascript; charset=utf-8"
+
+
+def test_an_unchanged_page_is_not_sent_again(server):
+    first, body = ask(server, "/")
+    again, nothing = ask(server, "/index.html", If_None_Match=first.getheader("ETag"))
+    assert (first.status, again.status, nothing) == (200, 304, b"")
+    head, nothing = ask(server, "/", "HEAD")
+    assert (head.status, head.getheader("Content-Length"), nothing) == (200, str(len(body)), b"")
+
+
+@pytest.mark.parametrize("path", ["/%2e%2e/secret", "/../../etc/passwd", "//etc/passwd", "/%00", "/x.html", "/%ff"])
+def test_other_addresses_are_refused(server, path):
+    assert ask(server, path)[0].status == 404
+
+
+def test_other_names_for_this_machine_are_refused(server):
+    # A page elsewhere that points its own name at 127.0.0.1 would come with that name.
+    assert ask(server, "/", Host="evil.example:80")[0].status == 403
+    assert ask(server, "/", Host="localhost:1")[0].status == 200
+    assert ask(server, "/", Host="[::1]:1")[0].status == 200
+    assert ask(server, "/", "POST")[0].status == 501
+
+
+def test_text_is_looked_for_by_address(server):
+    _, body = ask(server, "/rollouts/train/1.html?text=q2%3A+who")
+    assert body.count(b'<section class="group"') == 1
+
+
+def test_a_taken_port_is_explained(server, run_folder):
+    with pytest.raises(UserError, match="choose another --port"):
+        ViewerServer(Site(run_folder), "127.0.0.1", server.server_address[1])

@@ -25,7 +25,7 @@ MAX_POSITIONS = 170
 # Unicode classes make a program large (\p{L}+ has 1202 instructions) but hardly slower: this bounds memory.
 MAX_PROGRAM = 2000
 BLOCK_BYTES = 64 * 1024
-MOST_GRAINS = 0.25  # of all: where more may match, the plain scan, which takes many documents at once, is as quick
+MOST_GRAINS = 0.15  # of all: where more may match, the plain scan, which takes many documents at once, is as quick
 
 # What \A and \z mean at a document's edge, and what turns (?m) off, cannot be seen in a block of many documents.
 _NEEDS_EDGES = re.compile(r"\\[Az]|\(\?[a-zA-Z]*-")

@@ -52,7 +52,7 @@ class LocalIndex:
     """A Retriever and a Corpus. Opens files for reading only; any number of threads and processes may share one folder.
 
     size: documents of the corpus. fingerprint: names corpus and options, equal wherever results are.
-    manifest: what the index was made from.
+    manifest: what the index was made from. folder: where it lies.
     """
 
     def __init__(self, folder: str | Path, *, snippet_chars: int = 220):

@@ -31,7 +31,10 @@ _STEP = 256  # documents between two looks at whether to stop
 
 
 def write_terms(folder: Path, store: DocumentStore, options: IndexOptions) -> None:
-    """Writes the runs that are not there yet, on all cores. Memory: about 250 MB a core, for a corpus above 2 GB."""
+    """Writes the runs that are not there yet, on all cores.
+
+    Memory of each core: a run's terms, at most _HEAP_BYTES, and the 10,000 documents that tantivy lets wait.
+    """
     stop = threading.Event()
     with (
         tqdm(total=store.size, unit="B", unit_scale=True, desc="indexing", delay=1) as bar,

@@ -103,7 +103,8 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--input",
             required=True,
-            help="a folder, files with commas between them, or OWNER/NAME[@REVISION] on the Hugging Face hub",
+            help="a folder, files with commas between them (harness1: a folder only), or OWNER/NAME[@REVISION] on the "
+            "Hugging Face hub",
         )
         command.add_argument("--output", type=_folder, required=True, help="the folder to fill")
         command.add_argument("--seed", type=_number, default=42, help="of what is drawn at random; default: 42")

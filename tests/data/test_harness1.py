@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from benchmarks.harness1_data import Sizes, accession, write, write_table
 from jaxsearchrl.data import harness1
 from jaxsearchrl.data.__main__ import main
 from jaxsearchrl.data.harness1 import Harness1Options, prepare_harness1
+from jaxsearchrl.data.harness1_draw import draw
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.search.index import open_or_build
 from jaxsearchrl.tasks.curated.data import check_gold, load_tasks
@@ -192,6 +194,16 @@ def test_a_test_question_that_training_gives_away_is_refused_or_left_out(with_te
     kept = load_tasks(tmp_path / "out/test.jsonl")
     assert len(kept) == before
     assert planted not in {task.id for task in kept}
+
+
+def test_the_card_counts_what_the_files_share_and_trusts_no_draw(raw, tmp_path, monkeypatch):
+    def leaking(*arguments):
+        drawn = draw(*arguments)
+        return replace(drawn, dev=drawn.train[:3] + drawn.dev)
+
+    monkeypatch.setattr(harness1, "draw", leaking)
+    manifest = prepare_harness1(str(raw), tmp_path / "out", Harness1Options(train_size=8, dev_size=8))
+    assert manifest["overlaps_with_train"] == {"dev": {"family": 3, "gold": 3, "text": 3}}
 
 
 def test_one_id_in_train_and_test_stays_two_questions(with_test, tmp_path):

@@ -18,8 +18,8 @@ from jaxsearchrl.telemetry.metrics_file import read_metrics
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "configs").glob("*.py"))
-# One for each family of tasks and way to say actions; in models and corpora, the rest's difference, dry runs are alike.
-DRY_RUNS = ["curated_jsonl", "demo", "demo_gsm8k", "search_r1_0.5b", "search_tools_4b"]
+# One for each family of tasks and chat format; in models and corpora, the rest's difference, dry runs are alike.
+DRY_RUNS = ["demo", "demo_gsm8k", "search_r1_0.5b", "search_tools_4b", "sec_4b", "sec_gptoss20b"]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -74,7 +74,7 @@ class Site:
         here = Here(path, self.runs, query, self._exported, "" if self._exported else self.signature(path) or "")
         try:
             text = self._text(here)
-        except UserError as error:
+        except (UserError, OSError) as error:
             return Page(fault_page(here, str(error)).encode("utf-8", "replace"), status=500)
         if text is None:
             return Page(fault_page(here, "There is no such page.").encode("utf-8", "replace"), status=404)

@@ -12,6 +12,9 @@ from jaxsearchrl.viewer.summary import Summary
 from jaxsearchrl.viewer.visible import LONGEST, finder, lit, plain
 
 
+_MOST = 200  # tries that the page of a document lists
+
+
 @dataclass
 class Task:
     """A question and its tries, by split and step."""
@@ -41,11 +44,12 @@ class Task:
 
 @dataclass
 class Use:
-    """A document, the facts that it supports, and the tries that were shown it."""
+    """A document, the facts that it supports, and the tries that were shown it: how many, and the first of them."""
 
     id: str
     wanted: list[tuple[Task, Fact]] = field(default_factory=list)
     met: list[tuple[Place, Summary]] = field(default_factory=list)
+    times: int = 0
 
 
 @dataclass
@@ -62,19 +66,25 @@ def data_set(run: Run) -> DataSet:
 
 
 def _gathered(known: Mapping[Place, Contents]) -> DataSet:
-    found = DataSet()
+    tasks: dict[str, Task] = {}
+    documents: dict[str, Use] = {}
     for place, contents in sorted(known.items(), key=lambda item: (item[0].split != "train", item[0].step)):
         for summary in contents.summaries:
-            key = key_of(summary.task_id)
-            if key not in found.tasks:
-                found.tasks[key] = task = Task(summary.task_id, summary.query, summary.facts)
+            if summary.task_id not in tasks:
+                tasks[summary.task_id] = task = Task(summary.task_id, summary.query, summary.facts)
                 for fact in task.facts:
                     for name in fact.documents:
-                        found.documents.setdefault(key_of(name), Use(name)).wanted.append((task, fact))
-            found.tasks[key].tries.setdefault(place, []).append(summary)
+                        documents.setdefault(name, Use(name)).wanted.append((task, fact))
+            tasks[summary.task_id].tries.setdefault(place, []).append(summary)
             for name in summary.documents:
-                found.documents.setdefault(key_of(name), Use(name)).met.append((place, summary))
-    return found
+                if (use := documents.get(name)) is None:
+                    use = documents[name] = Use(name)
+                use.times += 1
+                if use.times <= _MOST:
+                    use.met.append((place, summary))
+    return DataSet(
+        {key_of(name): task for name, task in tasks.items()}, {key_of(name): use for name, use in documents.items()}
+    )
 
 
 def tasks_page(here: Here, run: Run) -> str:
@@ -121,7 +131,6 @@ def document_page(here: Here, run: Run, key: str) -> str | None:
         document=document,
         text=lit(text, words),
         cut=len(document.text) - len(text) if document else 0,
-        most=200,
     )
 
 

@@ -11,7 +11,6 @@ from jaxsearchrl.viewer.runs import Place, Run
 from jaxsearchrl.viewer.summary import Summary
 from jaxsearchrl.viewer.visible import LONGEST, finder, lit, plain
 
-
 _MOST = 200  # tries that the page of a document lists
 
 
@@ -52,51 +51,52 @@ class Use:
     times: int = 0
 
 
-@dataclass
-class DataSet:
-    """Tasks and documents by their key in addresses, as far as records have been read; training's tasks first."""
-
-    tasks: dict[str, Task] = field(default_factory=dict)
-    documents: dict[str, Use] = field(default_factory=dict)
+def tasks_of(run: Run) -> dict[str, Task]:
+    """The tasks by key, as far as records have been read; training's first."""
+    return run.derived(_tasks)
 
 
-def data_set(run: Run) -> DataSet:
-    """All that a run's records name."""
-    return run.derived(_gathered)
+def documents_of(run: Run) -> dict[str, Use]:
+    """The documents, by key, that a task or a try names, as far as records have been read."""
+    return run.derived(_documents)
 
 
-def _gathered(known: Mapping[Place, Contents]) -> DataSet:
+def _tasks(known: Mapping[Place, Contents]) -> dict[str, Task]:
     tasks: dict[str, Task] = {}
-    documents: dict[str, Use] = {}
     for place, contents in sorted(known.items(), key=lambda item: (item[0].split != "train", item[0].step)):
         for summary in contents.summaries:
-            if summary.task_id not in tasks:
-                tasks[summary.task_id] = task = Task(summary.task_id, summary.query, summary.facts)
-                for fact in task.facts:
-                    for name in fact.documents:
-                        documents.setdefault(name, Use(name)).wanted.append((task, fact))
-            tasks[summary.task_id].tries.setdefault(place, []).append(summary)
-            for name in summary.documents:
-                if (use := documents.get(name)) is None:
-                    use = documents[name] = Use(name)
-                use.times += 1
-                if use.times <= _MOST:
-                    use.met.append((place, summary))
-    return DataSet(
-        {key_of(name): task for name, task in tasks.items()}, {key_of(name): use for name, use in documents.items()}
-    )
+            task = tasks.setdefault(summary.task_id, Task(summary.task_id, summary.query, summary.facts))
+            task.tries.setdefault(place, []).append(summary)
+    return {key_of(name): task for name, task in tasks.items()}
+
+
+def _documents(known: Mapping[Place, Contents]) -> dict[str, Use]:
+    uses: dict[str, Use] = {}
+    for task in _tasks(known).values():
+        for fact in task.facts:
+            for name in fact.documents:
+                uses.setdefault(name, Use(name)).wanted.append((task, fact))
+        for place, tries in task.tries.items():
+            for summary in tries:
+                for name in summary.documents:
+                    if (use := uses.get(name)) is None:
+                        use = uses[name] = Use(name)
+                    use.times += 1
+                    if use.times <= _MOST:
+                        use.met.append((place, summary))
+    return {key_of(name): use for name, use in uses.items()}
 
 
 def tasks_page(here: Here, run: Run) -> str:
     """All questions."""
-    tasks = list(data_set(run).tasks.values())
+    tasks = list(tasks_of(run).values())
     splits = list(dict.fromkeys(place.split for task in tasks for place in task.tries))
     return render("tasks.html", here, run=run, tasks=tasks, splits=splits, pass_rate=pass_rate, **_progress(run))
 
 
 def task_page(here: Here, run: Run, key: str) -> str | None:
     """One question: its facts with their documents, and its tries through the run."""
-    task = data_set(run).tasks.get(key)
+    task = tasks_of(run).get(key)
     if task is None:
         return None
     summaries = [summary for tries in task.tries.values() for summary in tries]
@@ -116,7 +116,7 @@ def task_page(here: Here, run: Run, key: str) -> str | None:
 
 def document_page(here: Here, run: Run, key: str) -> str | None:
     """A document as the corpus has it, and the tasks that want it."""
-    use = data_set(run).documents.get(key)
+    use = documents_of(run).get(key)
     if use is None:
         return None
     document = run.documents.read(use.id)
@@ -136,7 +136,7 @@ def document_page(here: Here, run: Run, key: str) -> str | None:
 
 def document_text(here: Here, run: Run, key: str) -> str | None:
     """The whole document as plain text."""
-    use = data_set(run).documents.get(key)
+    use = documents_of(run).get(key)
     document = run.documents.read(use.id) if use else None
     return plain(f"{document.title}\n\n{document.text}\n") if document else None
 

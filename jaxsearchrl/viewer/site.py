@@ -103,9 +103,9 @@ class Site:
                     address = f"{run.base}rollouts/{place.path}/{summary.number}"
                     yield from (f"{address}.html", f"{address}-tokens.html", f"{address}.txt")
             yield f"{run.base}tasks.html"
-            for task in dataset_pages.data_set(run).tasks:
+            for task in dataset_pages.tasks_of(run):
                 yield f"{run.base}tasks/{task}.html"
-            for document in dataset_pages.data_set(run).documents:
+            for document in dataset_pages.documents_of(run):
                 yield f"{run.base}documents/{document}.html"
                 yield f"{run.base}documents/{document}.txt"
 

@@ -21,9 +21,11 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Series:
-    """One line. color: from 0; run: its number on a page of several. links: an address for each step, where there is
-    one; band: (step, low, high); alarms: (step, words); measured: too few and
-    too exact to be smoothed."""
+    """One line. color: from 0; run: its number on a page of several.
+
+    links: an address for each step, where there is one; band: (step, low, high); alarms: (step, words); measured: not
+    to be smoothed, as evaluations are few and each of its own.
+    """
 
     name: str
     points: Points

@@ -98,15 +98,19 @@ class Explorer:
         assert found
         self._port = int(found[1])
 
-    def ask(self, path: str) -> tuple[float, int]:
-        """Seconds until the whole page has come, and its bytes."""
-        start = time.perf_counter()
+    def ask(self, path: str) -> tuple[float, float, int]:
+        """Seconds until the whole page has come, CPU seconds of the process meanwhile, and the page's bytes."""
+        cpu, start = self._cpu_seconds(), time.perf_counter()
         connection = http.client.HTTPConnection("localhost", self._port, timeout=600)
         connection.request("GET", path)
         answer = connection.getresponse()
         body = answer.read()
         assert answer.status == 200, body
-        return time.perf_counter() - start, len(body)
+        return time.perf_counter() - start, self._cpu_seconds() - cpu, len(body)
+
+    def _cpu_seconds(self) -> float:
+        words = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
     def memory(self) -> float:
         """Resident megabytes (Linux)."""
@@ -136,37 +140,41 @@ def main() -> None:
         start = time.perf_counter()
         explorer = Explorer(folder)
         try:
-            print(f"| start to listening | {time.perf_counter() - start:.2f} s |")
+            print(f"listening after {time.perf_counter() - start:.2f} s")
             _measure(explorer, arguments.steps, arguments.rollouts)
         finally:
             explorer.stop()
 
 
 def _measure(explorer: Explorer, steps: int, count: int) -> None:
-    def show(name: str, path: str) -> None:
-        seconds, size = explorer.ask(path)
-        print(f"| {name} | {seconds:.2f} s, {size / 1e6:.2f} MB |", flush=True)
+    draw = random.Random(1)
 
+    def show(name: str, path: str) -> None:
+        seconds, cpu, size = explorer.ask(path)
+        print(f"| {name} | {seconds:.2f} | {cpu:.2f} | {size / 1e6:.2f} |", flush=True)
+
+    def views(name: str, some_steps: range) -> None:
+        """The median and the longest of 20 rollouts."""
+        asked = [
+            explorer.ask(f"/rollouts/train/{draw.choice(some_steps)}/{draw.randint(1, count)}.html") for _ in range(20)
+        ]
+        for word, of in (("median", statistics.median), ("longest", max)):
+            seconds, cpu, size = (of([one[which] for one in asked]) for which in range(3))
+            print(f"| {name}, {word} of 20 | {seconds:.2f} | {cpu:.2f} | {size / 1e6:.2f} |", flush=True)
+
+    print("| | seconds | CPU seconds | MB |\n|---|---|---|---|")
     show("first view: the run's page", "/")
     show("a step that was not read yet", "/rollouts/train/2.html")
     show("the same step again", "/rollouts/train/2.html")
-    draw = random.Random(1)
-    views = [explorer.ask(f"/rollouts/train/2/{draw.randint(1, count)}.html")[0] for _ in range(20)]
-    print(f"| a rollout of it, median and longest of 20 | {statistics.median(views):.3f} s, {max(views):.3f} s |")
+    views("a rollout of it", range(2, 3))
     show("a rollout's tokens, as numbers", "/rollouts/train/2/7-tokens.html")
     show("text in any turn of a step", "/rollouts/train/2.html?text=doc_77")
     start = time.perf_counter()
     for step in range(1, steps + 1):
         explorer.ask(f"/rollouts/train/{step}.html")
-    print(f"| all other steps read | {time.perf_counter() - start:.0f} s |")
+    print(f"all other steps read after {time.perf_counter() - start:.0f} s; {explorer.memory():.0f} MB of memory")
     show("all questions", "/tasks.html")
-    views = [
-        explorer.ask(f"/rollouts/train/{draw.randint(1, steps)}/{draw.randint(1, count)}.html")[0] for _ in range(20)
-    ]
-    print(
-        f"| any rollout of the run, median and longest of 20 | {statistics.median(views):.3f} s, {max(views):.3f} s |"
-    )
-    print(f"| memory | {explorer.memory():.0f} MB |")
+    views("any rollout of the run", range(1, steps + 1))
 
 
 if __name__ == "__main__":

@@ -21,8 +21,11 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Series:
-    """One line. color: from 0; run: its number on a page of several. links: an address for each step, where there is
-    one; low, high: an interval around each point; alarms: (step, words)."""
+    """One line. color: from 0; run: its number on a page of several.
+
+    links: an address for each step, where there is one; band: (step, low, high); alarms: (step, words); measured: not
+    to be smoothed, as evaluations are few and each of its own.
+    """
 
     name: str
     points: Points
@@ -31,6 +34,7 @@ class Series:
     links: Mapping[float, str] | None = None
     band: Sequence[tuple[float, float, float]] = ()
     alarms: Sequence[tuple[float, str]] = ()
+    measured: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ def evaluation(rows: Sequence[Mapping[str, Any]], links: Mapping[str, Mapping[fl
             ]
             points = _points(measured, name)
             if points:
-                series.append(Series(kind, points, color % COLORS, links=links.get(kind, {}), band=band))
+                series.append(Series(kind, points, color % COLORS, links=links.get(kind, {}), band=band, measured=True))
         if series:
             charts.append(Chart(f"Evaluation: {_label(name)}", series))
     return charts
@@ -107,7 +111,7 @@ def overlaid(runs: Sequence[Sequence[Mapping[str, Any]]], names: Sequence[str]) 
     charts = []
     for kind, name in dict.fromkeys(metrics):
         series = [
-            Series(run, points, number % COLORS, run=number)
+            Series(run, points, number % COLORS, run=number, measured=kind == "eval")
             for number, (run, rows) in enumerate(zip(names, runs, strict=True))
             if (points := _points([row for row in rows if row["kind"] == kind], name))
         ]
@@ -176,7 +180,7 @@ def _series(at: Any, series: Series) -> Markup:
     if series.band:
         edge = [at(x, high) for x, _, high in series.band] + [at(x, low) for x, low, _ in reversed(series.band)]
         shapes.append(Markup('<path class="band" d="{}Z"/>').format(_path(edge)))
-    if series.band:  # a point with an interval stands for itself
+    if series.measured:
         shapes.append(_line(at, series.points, "measured"))
     else:
         for level, weight in enumerate(SMOOTHING):
@@ -185,7 +189,7 @@ def _series(at: Any, series: Series) -> Markup:
         shapes += [
             _dot(at(x, y), f"{series.name}, step {x:g}: {y:.4g}", (series.links or {}).get(x)) for x, y in series.points
         ]
-    kind = f"{color} measured" if series.band else color
+    kind = f"{color} measured" if series.measured else color
     return Markup('<g class="{}" data-run="{}">{}</g>').format(kind, series.run, Markup("").join(shapes))
 
 

@@ -11,6 +11,8 @@ from jaxsearchrl.viewer.runs import Place, Run
 from jaxsearchrl.viewer.summary import Summary
 from jaxsearchrl.viewer.visible import LONGEST, finder, lit, plain
 
+_MOST = 200  # tries that the page of a document lists
+
 
 @dataclass
 class Task:
@@ -41,52 +43,60 @@ class Task:
 
 @dataclass
 class Use:
-    """A document, the facts that it supports, and the tries that were shown it."""
+    """A document, the facts that it supports, and the tries that were shown it: how many, and the first of them."""
 
     id: str
     wanted: list[tuple[Task, Fact]] = field(default_factory=list)
     met: list[tuple[Place, Summary]] = field(default_factory=list)
+    times: int = 0
 
 
-@dataclass
-class DataSet:
-    """Tasks and documents by their key in addresses, as far as records have been read; training's tasks first."""
-
-    tasks: dict[str, Task] = field(default_factory=dict)
-    documents: dict[str, Use] = field(default_factory=dict)
+def tasks_of(run: Run) -> dict[str, Task]:
+    """The tasks by key, as far as records have been read; training's first."""
+    return run.derived(_tasks)
 
 
-def data_set(run: Run) -> DataSet:
-    """All that a run's records name."""
-    return run.derived(_gathered)
+def documents_of(run: Run) -> dict[str, Use]:
+    """The documents, by key, that a task or a try names, as far as records have been read."""
+    return run.derived(_documents)
 
 
-def _gathered(known: Mapping[Place, Contents]) -> DataSet:
-    found = DataSet()
+def _tasks(known: Mapping[Place, Contents]) -> dict[str, Task]:
+    tasks: dict[str, Task] = {}
     for place, contents in sorted(known.items(), key=lambda item: (item[0].split != "train", item[0].step)):
         for summary in contents.summaries:
-            key = key_of(summary.task_id)
-            if key not in found.tasks:
-                found.tasks[key] = task = Task(summary.task_id, summary.query, summary.facts)
-                for fact in task.facts:
-                    for name in fact.documents:
-                        found.documents.setdefault(key_of(name), Use(name)).wanted.append((task, fact))
-            found.tasks[key].tries.setdefault(place, []).append(summary)
-            for name in summary.documents:
-                found.documents.setdefault(key_of(name), Use(name)).met.append((place, summary))
-    return found
+            task = tasks.setdefault(summary.task_id, Task(summary.task_id, summary.query, summary.facts))
+            task.tries.setdefault(place, []).append(summary)
+    return {key_of(name): task for name, task in tasks.items()}
+
+
+def _documents(known: Mapping[Place, Contents]) -> dict[str, Use]:
+    uses: dict[str, Use] = {}
+    for task in _tasks(known).values():
+        for fact in task.facts:
+            for name in fact.documents:
+                uses.setdefault(name, Use(name)).wanted.append((task, fact))
+        for place, tries in task.tries.items():
+            for summary in tries:
+                for name in summary.documents:
+                    if (use := uses.get(name)) is None:
+                        use = uses[name] = Use(name)
+                    use.times += 1
+                    if use.times <= _MOST:
+                        use.met.append((place, summary))
+    return {key_of(name): use for name, use in uses.items()}
 
 
 def tasks_page(here: Here, run: Run) -> str:
     """All questions."""
-    tasks = list(data_set(run).tasks.values())
+    tasks = list(tasks_of(run).values())
     splits = list(dict.fromkeys(place.split for task in tasks for place in task.tries))
     return render("tasks.html", here, run=run, tasks=tasks, splits=splits, pass_rate=pass_rate, **_progress(run))
 
 
 def task_page(here: Here, run: Run, key: str) -> str | None:
     """One question: its facts with their documents, and its tries through the run."""
-    task = data_set(run).tasks.get(key)
+    task = tasks_of(run).get(key)
     if task is None:
         return None
     summaries = [summary for tries in task.tries.values() for summary in tries]
@@ -106,7 +116,7 @@ def task_page(here: Here, run: Run, key: str) -> str | None:
 
 def document_page(here: Here, run: Run, key: str) -> str | None:
     """A document as the corpus has it, and the tasks that want it."""
-    use = data_set(run).documents.get(key)
+    use = documents_of(run).get(key)
     if use is None:
         return None
     document = run.documents.read(use.id)
@@ -121,13 +131,12 @@ def document_page(here: Here, run: Run, key: str) -> str | None:
         document=document,
         text=lit(text, words),
         cut=len(document.text) - len(text) if document else 0,
-        most=200,
     )
 
 
 def document_text(here: Here, run: Run, key: str) -> str | None:
     """The whole document as plain text."""
-    use = data_set(run).documents.get(key)
+    use = documents_of(run).get(key)
     document = run.documents.read(use.id) if use else None
     return plain(f"{document.title}\n\n{document.text}\n") if document else None
 

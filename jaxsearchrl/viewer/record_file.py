@@ -7,14 +7,17 @@ record is then read from the nearest state before it, so that opening one costs 
 import json
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.records import RolloutRecord, from_json_line
 from jaxsearchrl.viewer.summary import Summary, summarise
+
+T = TypeVar("T")
 
 _READ = 1 << 18  # compressed bytes at a time
 _BETWEEN_STATES = 4 << 20  # uncompressed bytes
@@ -66,11 +69,18 @@ class RecordFile:
     def contents(self) -> Contents:
         """The contents; makes the first pass if need be. Raises UserError for a file that is not there."""
         with self._lock:
-            if (known := self.known()) is None:
-                signature = _signature(self.path)
-                self._contents = known = _first_pass(self.path)
-                self._signature = signature
-            return known
+            return self.known() or self._read(lambda: None)
+
+    def read_ahead(self, wait: Callable[[], object]) -> None:
+        """Makes the first pass if need be, calling `wait` between records; who asks for the contents does not wait."""
+        if self.known() is None:
+            self._read(wait)
+
+    def _read(self, wait: Callable[[], object]) -> Contents:
+        signature = _signature(self.path)
+        contents = _first_pass(self.path, wait)
+        self._contents, self._signature = contents, signature
+        return contents
 
     def record(self, number: int) -> RolloutRecord:
         """The record in line `number`, from 1. Raises UserError where there is none."""
@@ -91,7 +101,7 @@ class RecordFile:
         wanted = text.casefold()
         return {
             number
-            for number, _, line in _lines(_blocks(self.path, _start(self.path), []))
+            for number, _, line in _lines(_ahead(_blocks(self.path, _start(self.path), [])))
             if line.endswith(b"\n")
             and (data := _fields(line))
             and any(wanted in part.casefold() for part in _texts(data))
@@ -106,13 +116,14 @@ def _signature(path: Path) -> tuple[int, int]:
     return stat.st_mtime_ns, stat.st_size
 
 
-def _first_pass(path: Path) -> Contents:
+def _first_pass(path: Path, wait: Callable[[], object]) -> Contents:
     restarts: list[_Restart] = []
     summaries: list[Summary] = []
     faults: list[str] = []
     lines: dict[int, _Line] = {}
     try:
-        for number, start, line in _lines(_blocks(path, _start(path), restarts)):
+        for number, start, line in _lines(_ahead(_blocks(path, _start(path), restarts))):
+            wait()
             if not line.endswith(b"\n"):
                 faults.append(f"line {number} is not whole: it is being written, or the file was cut")
                 continue
@@ -152,6 +163,15 @@ def _blocks(path: Path, restart: _Restart, restarts: list[_Restart]) -> Iterator
             if data:
                 yield place, data
                 place += len(data)
+
+
+def _ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same, each made by a thread while the one before it is in use: decompression lets other threads run."""
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = thread.submit(next, items, None)
+            yield item
 
 
 def _lines(blocks: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, int, bytes]]:

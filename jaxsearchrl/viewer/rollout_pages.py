@@ -77,7 +77,7 @@ def tokens_page(here: Here, run: Run, split: str, step: str, number: str) -> str
             _token(record.tokens[at], texts[at], next(logprobs) if sampled else None, run, side)
             for at in range(span.start, span.stop)
         ]
-        spans.append((span, Markup("").join(tokens)))
+        spans.append((span, Markup("".join(tokens))))
     return render(
         "tokens.html",
         here,
@@ -166,7 +166,8 @@ def _observation(text: str, words: Any) -> Observation:
     )
 
 
-def _token(token: int, text: str, logprob: float | None, run: Run, side: str) -> Markup:
+def _token(token: int, text: str, logprob: float | None, run: Run, side: str) -> str:
+    """Markup: of its parts only the text is not ours, and `visible` escapes that."""
     if logprob is None:
         kind, words = "o", str(token)
     else:
@@ -175,7 +176,7 @@ def _token(token: int, text: str, logprob: float | None, run: Run, side: str) ->
     if run.token_texts.special(token):
         kind += " special"
     shown = visible(text.replace("\n", "⏎\n")) if text else f"[{token}]"
-    return Markup('<span class="{}" title="{}">{}</span>').format(kind, words, shown)
+    return f'<span class="{kind}" title="{words}">{shown}</span>'
 
 
 def _whole(value: Any) -> int | None:

@@ -4,6 +4,8 @@ import logging
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -32,6 +34,7 @@ class ViewerServer(ThreadingHTTPServer):
             super().__init__((host, port), _Handler)
         except OSError as error:
             raise UserError(f"cannot listen on {host}:{port} ({error}); choose another --port or --host") from error
+        self._asked, self._idle = 0, threading.Condition()
         threading.Thread(target=self._read_ahead, daemon=True).start()
 
     @property
@@ -39,20 +42,35 @@ class ViewerServer(ThreadingHTTPServer):
         """Where to point a browser."""
         return f"http://{self._host}:{self.server_address[1]}/"
 
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Reading ahead rests within the block."""
+        with self._idle:
+            self._asked += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._asked -= 1
+                self._idle.notify_all()
+
+    def _rest(self) -> None:
+        with self._idle:
+            self._idle.wait_for(lambda: not self._asked)
+
     def _read_ahead(self) -> None:
         """Reads every file of records once, newest first, so that pages need not; then looks for new ones."""
         while True:
             for run in self.site.runs:
                 for file in run.files().values():
-                    if file.known() is None:
-                        try:
-                            file.contents()
-                        except UserError as error:  # its page says so too
-                            logging.getLogger(__name__).warning("%s", error)
+                    try:
+                        file.read_ahead(self._rest)
+                    except (UserError, OSError) as error:  # its page says so too
+                        logging.getLogger(__name__).warning("%s", error)
             time.sleep(_PAUSE)
             try:
                 self.site.look_again()
-            except UserError as error:
+            except (UserError, OSError) as error:
                 logging.getLogger(__name__).warning("%s", error)
 
 
@@ -62,10 +80,11 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        self._answer()
+        with self.server.answering():
+            self._answer()
 
     def do_HEAD(self) -> None:
-        self._answer()
+        self.do_GET()
 
     def _answer(self) -> None:
         parts = urlsplit(self.path)

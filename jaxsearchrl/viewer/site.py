@@ -74,7 +74,7 @@ class Site:
         here = Here(path, self.runs, query, self._exported, "" if self._exported else self.signature(path) or "")
         try:
             text = self._text(here)
-        except UserError as error:
+        except (UserError, OSError) as error:
             return Page(fault_page(here, str(error)).encode("utf-8", "replace"), status=500)
         if text is None:
             return Page(fault_page(here, "There is no such page.").encode("utf-8", "replace"), status=404)
@@ -103,9 +103,9 @@ class Site:
                     address = f"{run.base}rollouts/{place.path}/{summary.number}"
                     yield from (f"{address}.html", f"{address}-tokens.html", f"{address}.txt")
             yield f"{run.base}tasks.html"
-            for task in dataset_pages.data_set(run).tasks:
+            for task in dataset_pages.tasks_of(run):
                 yield f"{run.base}tasks/{task}.html"
-            for document in dataset_pages.data_set(run).documents:
+            for document in dataset_pages.documents_of(run):
                 yield f"{run.base}documents/{document}.html"
                 yield f"{run.base}documents/{document}.txt"
 

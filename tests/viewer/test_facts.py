@@ -14,11 +14,12 @@ def turn(seen=(), curated=(), **changes):
 
 def test_a_fact_is_seen_curated_and_dropped():
     facts = facts_of(GOLD)
-    turns = [turn(), turn(["099", "015"]), turn(["021"], ["015"]), turn([], []), turn([], ["007"])]
+    turns = [turn(), turn(["099", "015"]), turn(["021"], ["015"]), turn([], []), turn(["015"], []), turn([], ["007"])]
     assert states_after(facts, turns) == [
         ("never", "never"),
         ("seen", "never"),
         ("curated", "seen"),
+        ("dropped", "seen"),
         ("dropped", "seen"),
         ("curated", "seen"),
     ]

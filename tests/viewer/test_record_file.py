@@ -85,10 +85,11 @@ def test_a_cut_or_broken_gzip_file_gives_what_stands_before(tmp_path):
     for name, data in (("cut", whole[: len(whole) // 2]), ("broken", whole[:3000] + b"\xff" * 500 + whole[3500:])):
         path = tmp_path / f"{name}.jsonl.gz"
         path.write_bytes(data)
-        contents = RecordFile(path).contents()
+        file = RecordFile(path)
+        contents = file.contents()
         assert len(contents.faults) == 1
         assert len(contents.summaries) < 60
-        assert all(RecordFile(path).record(s.number) == RECORDS[s.number - 1] for s in contents.summaries)
+        assert all(file.record(s.number) == RECORDS[s.number - 1] for s in contents.summaries)
 
 
 def test_a_broken_line_hides_no_other(tmp_path):
@@ -113,4 +114,5 @@ def test_text_is_found_in_questions_calls_and_answers(tmp_path):
 
 
 def test_the_whole_reader_agrees(path):
-    assert read_file(path) == [RecordFile(path).record(n) for n in range(1, 61)]
+    file = RecordFile(path)
+    assert read_file(path) == [file.record(number) for number in range(1, 61)]

@@ -93,7 +93,7 @@ def scores() -> list[tuple[Score, Sequence[str]]]:
 
 
 def test_every_metric_is_documented_and_every_documented_metric_exists():
-    made = {"compilations", "seconds/rollouts", "seconds/update"}
+    made = {"compilations", "data/position", "seconds/rollouts", "seconds/update"}
     learnt = (PACKAGE / "trainer.py").read_text() + (PACKAGE / "learning/step.py").read_text()
     made |= set(re.findall(r'"((?:learn|speed)/\w+)"', learnt)) | set(expert_metrics(np.ones((1, 2))))
     for score, measures in scores():

@@ -21,3 +21,16 @@ def open_family(options: TaskConfig) -> Family:
             return SearchToolsFamily(options, open_or_build(options.corpus, options.index_dir))
         case GSM8KConfig():
             return GSM8KFamily(options)
+
+
+def measures_of(options: TaskConfig) -> tuple[str, ...]:
+    """The measures of the family that a configuration names, without opening its corpus."""
+    match options:
+        case CuratedConfig():
+            return CuratedFamily.measures
+        case SearchR1Config():
+            return SearchR1Family.measures
+        case SearchToolsConfig():
+            return SearchToolsFamily.measures
+        case GSM8KConfig():
+            return GSM8KFamily.measures

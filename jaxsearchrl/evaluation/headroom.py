@@ -7,14 +7,14 @@ of limits and format more than of search.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxsearchrl.evaluation.evaluate import by_measure
 from jaxsearchrl.evaluation.reliability import is_solved
 from jaxsearchrl.evaluation.statistics import Estimate, mean_estimate, paired_difference
 from jaxsearchrl.learning.advantages import without_signal
 from jaxsearchrl.records import RolloutRecord
-from jaxsearchrl.telemetry.metrics import is_empty
+from jaxsearchrl.telemetry.metrics import is_empty, label
 
 LEAST_VARIED = 0.1
 """Below this share of tasks whose tries earn different rewards there is hardly anything to learn from."""
@@ -60,9 +60,11 @@ class Headroom:
         if self.tries == self.tasks:
             return "Not to be seen from one try per task: evaluate with more." + stuck
         if self.varied >= LEAST_VARIED * self.tasks:
+            much = self.gap.low is None or self.gap.low > 0
             words = (
-                f"Yes: tries of one task earn different rewards on {self.varied} of {self.tasks} tasks, "
-                f"and the best of them is {self.gap.mean:.3f} above their mean in {self.measure}."
+                f"{'Yes' if much else 'Little'}: tries of one task earn different rewards on {self.varied} of "
+                f"{self.tasks} tasks, and the best of them is {self.gap.mean:.3f} above their mean in "
+                f"{label(self.measure)}{'' if much else ', which is inside the noise'}."
             )
             behaviour = " Much of it is behaviour, not search: limits, format and prompt come first."
             return words + stuck + (behaviour if idle >= MUCH_IDLE * self.tasks else "")
@@ -89,13 +91,14 @@ def headroom(records: Sequence[RolloutRecord], measure: str) -> Headroom | None:
     solved = [sum(map(is_solved, tries)) for tries in tasks.values()]
     always = sum(count == len(tries) for count, tries in zip(solved, tasks.values(), strict=True))
     best = {task: [max(tries)] for task, tries in values.items()}
+    mean = mean_estimate(values)
     return Headroom(
         measure=measure,
         tasks=len(tasks),
         tries=sum(map(len, tasks.values())),
-        mean=mean_estimate(values),
-        best=mean_estimate(best),
-        gap=paired_difference(best, values),
+        mean=mean,
+        best=replace(mean_estimate(best), tries=mean.tries),
+        gap=replace(paired_difference(best, values), tries=mean.tries),
         never=solved.count(0),
         sometimes=len(tasks) - solved.count(0) - always,
         always=always,

@@ -25,15 +25,18 @@ POWER = 0.8
 def noise_floor(values: Mapping[str, Sequence[float]]) -> float | None:
     """What 95 % of the differences between two evaluations of one policy stay below. values: the tries of each task.
 
-    None unless each task has two tries or more: one try says nothing of how much tries vary.
+    None unless each task has two tries or more and some of them differ: else nothing is known of how much tries vary.
     """
     error = _chance_error(values)
     return None if error is None else float(ndtri((1 + LEVEL) / 2)) * error
 
 
 def smallest_difference(change: Estimate) -> float | None:
-    """The true difference that a paired comparison as sharp as `change` finds with power 80 %; None for one task."""
-    if change.low is None or change.high is None:
+    """The true difference that a paired comparison as sharp as `change` finds with power 80 %.
+
+    None for one task, and where all tasks differ by the same: that says nothing of how sharp it is.
+    """
+    if change.low is None or change.high is None or change.low == change.high:
         return None
     error = (change.high - change.low) / 2 / float(stdtrit(change.tasks - 1, (1 + LEVEL) / 2))
     return _detectable(error, change.tasks)
@@ -52,7 +55,8 @@ def plannable_difference(values: Mapping[str, Sequence[float]]) -> float | None:
 def _chance_error(values: Mapping[str, Sequence[float]]) -> float | None:
     if not values or min(map(len, values.values())) < 2:
         return None
-    return math.sqrt(2 * sum(float(np.var(tries, ddof=1)) / len(tries) for tries in values.values())) / len(values)
+    variance = sum(float(np.var(tries, ddof=1)) / len(tries) for tries in values.values())
+    return math.sqrt(2 * variance) / len(values) or None
 
 
 def _detectable(error: float, tasks: int) -> float:

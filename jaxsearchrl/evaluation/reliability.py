@@ -12,7 +12,7 @@ Both are unbiased for k fresh tries. At k = 1 both are c / n.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import comb
 
 from jaxsearchrl.evaluation.statistics import Estimate, by_task, mean_estimate
@@ -50,9 +50,10 @@ def pass_rates(records: Sequence[RolloutRecord]) -> list[PassRates]:
     rates = []
     for k in range(1, max((n for n, _ in counts.values()), default=0) + 1):
         enough = {task: (n, c) for task, (n, c) in counts.items() if n >= k}
-        once = {task: [pass_at_k(n, c, k)] for task, (n, c) in enough.items()}
-        always = {task: [pass_hat_k(n, c, k)] for task, (n, c) in enough.items()}
-        rates.append(PassRates(k, mean_estimate(once), mean_estimate(always)))
+        once = mean_estimate({task: [pass_at_k(n, c, k)] for task, (n, c) in enough.items()})
+        always = mean_estimate({task: [pass_hat_k(n, c, k)] for task, (n, c) in enough.items()})
+        played = sum(n for n, _ in enough.values())
+        rates.append(PassRates(k, replace(once, tries=played), replace(always, tries=played)))
     return rates
 
 

@@ -44,6 +44,7 @@ def sections(runs: Sequence[RunData]) -> list[Section]:
         Section("Side by side", [*_side_by_side(runs)]),
         Section("Curves", [*_curves(runs)]),
         Section("Is there anything to sharpen?", [block for run in runs for block in _headroom(run)]),
+        Section("Reliability over training", [chart for run in runs for chart in _reliability(run)]),
         Section("Why tasks are not solved", [block for run in runs for block in _failures(run)]),
         Section("Alarms", [*_alarms(runs)]),
         Section("Time", [*_time(runs)]),
@@ -122,7 +123,7 @@ def _noise(run: RunData) -> str:
     values = by_measure(run.last, name)
     floor, least = noise_floor(values), plannable_difference(values)
     if floor is None:
-        return "One try per task says nothing of the noise between two evaluations of one policy."
+        return "One try per task, or tries that are all alike, say nothing of the noise between two evaluations."
     found = "" if least is None else f"; an even gain must be {least:.3f} to be found four times in five"
     return (
         f"As its tries vary here, two evaluations of this one policy would differ by less than {floor:.3f} in "
@@ -194,6 +195,21 @@ def _headroom(run: RunData) -> Iterator[str | Table]:
     )
 
 
+def _reliability(run: RunData) -> Iterator[Chart]:
+    """Whether training made the policy broader (pass@k) or steadier (pass^k)."""
+    lines: dict[str, list[tuple[float, float, float | None, float | None]]] = {}
+    for step, records in run.evaluations.items():
+        for rate in pass_rates(records):
+            for name, found in ((f"pass@{rate.k}", rate.at_least_once), (f"pass^{rate.k}", rate.every_time)):
+                lines.setdefault(name, []).append((step, found.mean, found.low, found.high))
+    most = max((int(name[5:]) for name in lines), default=1)
+    shown = [
+        Line(name, lines[name]) for name in dict.fromkeys(("pass@1", f"pass@{most}", f"pass^{most}")) if name in lines
+    ]
+    if shown:
+        yield Chart(f"{run.label}: tasks solved once, at least once and every time in k tries", shown)
+
+
 def _failures(run: RunData) -> Iterator[str | Table]:
     counts = {step: failures(records) for step, records in run.evaluations.items()}
     if any(counts.values()):
@@ -260,7 +276,7 @@ def _as_text(record: RolloutRecord) -> str:
         calls = [f"{call.name or '(malformed)'} {dict(call.arguments)} -> {call.outcome}" for call in turn.calls]
         lines.append("\n".join([f"TURN {number}", *said, *calls]))
         lines.append(f"ANSWER\n{turn.observation}")
-    lines.append(f"END {record.stop_reason}: reward {record.reward}")
+    lines.append(f"END {record.stop_reason}: reward {record.reward:.3f}")
     text = "\n\n".join(lines)
     return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "\n(cut)"
 

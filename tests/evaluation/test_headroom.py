@@ -28,6 +28,7 @@ def test_the_best_of_n_and_the_kinds_of_tasks_by_hand():
         *tries("always", 1.0, 1.0),
         *tries("idle", -0.2, -0.2, stop_reason="turns"),
     ]
+    # Gaps 0, 0.25, 0 and 0: mean 0.0625, deviation 0.125, t(3) = 3.18: the interval holds 0.
     found = headroom(records, "f_beta")
     assert found is not None
     assert (found.mean.mean, found.best.mean) == (pytest.approx(0.4375), pytest.approx(0.5))  # (0 + .75 + 1 + 0) / 4
@@ -35,9 +36,20 @@ def test_the_best_of_n_and_the_kinds_of_tasks_by_hand():
     assert (found.never, found.sometimes, found.always, found.varied) == (2, 1, 1, 1)
     assert found.idle == {"the turns were used up": 1}
     assert found.verdict() == (
-        "Yes: tries of one task earn different rewards on 1 of 4 tasks, and the best of them is 0.062 above their mean "
-        "in f_beta. On 1 of 4 tasks no try hands anything over (the turns were used up: 1). Much of it is behaviour, "
-        "not search: limits, format and prompt come first."
+        "Little: tries of one task earn different rewards on 1 of 4 tasks, and the best of them is 0.062 above their "
+        "mean in F-beta, which is inside the noise. On 1 of 4 tasks no try hands anything over (the turns were used "
+        "up: 1). Much of it is behaviour, not search: limits, format and prompt come first."
+    )
+
+
+def test_tries_that_differ_on_every_task_leave_something_to_sharpen():
+    found = headroom([record for n in range(4) for record in tries(f"t{n}", 0.2, 0.3 + 0.1 * n)], "f_beta")
+    assert found is not None
+    assert found.best.tries == found.gap.tries == found.tries == 8
+    # The best 0.3 to 0.6, the means half way down to 0.2: gaps 0.05, 0.1, 0.15, 0.2.
+    assert found.verdict() == (
+        "Yes: tries of one task earn different rewards on 4 of 4 tasks, and the best of them is 0.125 above their mean "
+        "in F-beta."
     )
 
 

@@ -17,6 +17,7 @@ def test_the_noise_floor_by_hand():
 def test_one_try_says_nothing_of_the_noise():
     assert noise_floor({"a": [0.0, 1.0], "b": [1.0]}) is None
     assert noise_floor({}) is None
+    assert noise_floor({"a": [1.0, 1.0], "b": [0.0, 0.0]}) is None  # nor do tries that are all alike
     assert plannable_difference({"a": [1.0]}) is None
     assert plannable_difference({"a": [0.0, 1.0]}) is None  # one task has no spread over tasks
 
@@ -25,6 +26,7 @@ def test_the_smallest_difference_by_hand():
     # Differences 0, 0.1, 0.2: standard error 0.1 / sqrt(3) = 0.057735; t(2): 4.302653 and 1.060660.
     change = paired_difference({"a": [0.1], "b": [0.6], "c": [1.1]}, {"a": [0.1], "b": [0.5], "c": [0.9]})
     assert smallest_difference(change) == pytest.approx((4.302653 + 1.060660) * 0.057735, abs=1e-5)
+    assert smallest_difference(Estimate(0.1, 0.1, 0.1, 3, 6)) is None
     assert smallest_difference(Estimate(0.1, None, None, 1, 2)) is None
 
 

@@ -57,5 +57,6 @@ def test_rates_over_tasks_count_solved_outcomes_and_no_failure_of_the_infrastruc
     one, two = pass_rates(records)
     assert one.at_least_once.mean == one.every_time.mean == pytest.approx(0.5)  # (1/2 + 1 + 0) / 3
     assert (one.at_least_once.tasks, two.at_least_once.tasks) == (3, 2)  # c has one scored try
+    assert (one.every_time.tries, two.every_time.tries) == (5, 4)
     assert (two.at_least_once.mean, two.every_time.mean) == (1.0, 0.5)
     assert pass_rates([record("c", 0, "", reward=None)]) == []

@@ -58,11 +58,14 @@ def test_a_report_says_what_a_run_has_shown(write_run, tmp_path, capsys):
     text = (tmp_path / "out" / "report.md").read_text()
     # P 1, R 1/2 gives F4 17 · 0.5 / 16.5 = 0.515 for all at step 0, and 1 at step 4.
     assert "| F-beta | 0.515 (95 % [0.515, 0.515], 3 tasks, 6 tries) | 1.000 (95 % [1.000, 1.000], 3 tasks" in text
-    assert "| 0.000 | up |" in text
+    assert "|  | up |" in text
+    assert "tries that are all alike, say nothing of the noise" in text
     assert "Hardly: 3 of 3 tasks are solved in every try." in text
     assert "| ignored evidence | 6 | 0 |" in text
     assert "| shown but not curated | 6 | 0 |" in text
     assert "| better | truncation | 4 to 4 | rate/truncated is 0.9 (> 0.2) |" in text
+    assert "| step | pass@1 | pass@2 | pass^2 |" in text
+    assert "| 4 | 1.000 [1.000, 1.000] | 1.000 [1.000, 1.000] | 1.000 [1.000, 1.000] |" in text
     assert "better, worst: task a, reward 1.000, complete:" in text
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<script" not in page

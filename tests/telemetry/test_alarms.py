@@ -1,9 +1,11 @@
 """Alarms over histories: by hand, for simulated pathologies, and silent in healthy runs. Thresholds came first."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from jaxsearchrl.telemetry.alarms import LEAST, WINDOW, alarms
+from jaxsearchrl.telemetry.alarms import _RULES, CURATES_ANYTHING, LEAST, WINDOW, alarms
 
 STEPS, GROUPS, TRIES = 40, 8, 8
 
@@ -138,3 +140,17 @@ def test_data_that_stand_still_raise_their_alarm_at_once():
     rows[20]["data/position"] = rows[19]["data/position"]
     assert names(rows[:20]) == set()
     assert names(rows[:21]) == {"data stands still"}
+
+
+def test_the_documented_alarms_and_thresholds_are_those_of_the_code():
+    text = (Path(__file__).parents[2] / "docs/evaluation.md").read_text().split("## Alarms")[1]
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+    documented = {cells[0]: cells[1:] for cells in cells if len(cells) == 4}
+    rules = {rule.name: rule for rule in _RULES}
+    assert documented.keys() - {"alarm"} == {*rules, "curate anything", "data stands still"}
+    for name, rule in rules.items():
+        limit = abs(getattr(rule, "threshold", None) or getattr(rule, "by", 0))
+        assert f"`{rule.metric}`" in documented[name][0]
+        assert f"{limit:g}" in documented[name][0].split()
+        assert documented[name][1:] == [rule.meaning, rule.remedy]
+    assert CURATES_ANYTHING == (-0.1, -0.1)

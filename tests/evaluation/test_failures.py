@@ -49,6 +49,8 @@ def test_by_tool_calls_the_answer_line_counts(play):
     assert failure(play(options, search, AssistantTurn("Answer: Europa"))) == "unsupported answer"
     assert failure(play(options, search, AssistantTurn("Answer: two moons"))) == "ignored evidence"
     assert failure(play(options, search, AssistantTurn("Phobos"))) == "format"
+    assert failure(play(options, search, AssistantTurn("Phobos"), truncated=True)) == "over-searching"
+    assert failure(play(options, AssistantTurn("Phobos"), truncated=True)) == "budget"
 
 
 def test_counts_leave_out_what_the_infrastructure_failed(play, calls):

@@ -1,7 +1,7 @@
 """What a report reads of a run folder, or of one that `--mode=eval` left: settings, metrics, evaluated episodes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ SPLIT = "eval"
 
 @dataclass(frozen=True)
 class RunData:
-    """evaluations: the records of each evaluated step, in order. rows: of metrics.jsonl."""
+    """evaluations: the records of each evaluated step, in order, without their tokens. rows: of metrics.jsonl."""
 
     label: str
     folder: Path
@@ -61,11 +61,16 @@ def read_run(folder: str | Path, label: str = "") -> RunData:
     if not stored.is_file():
         raise UserError(f"{folder} is no run folder: it has no config.json (give the folder of --workdir)")
     rows = read_metrics(folder)
-    evaluations = {step: read_records(folder, SPLIT, step) for step in record_steps(folder, SPLIT)}
+    evaluations = {step: _without_tokens(read_records(folder, SPLIT, step)) for step in record_steps(folder, SPLIT)}
     if not rows and not evaluations:
         raise UserError(f"{folder} has neither metrics nor evaluated episodes yet; nothing can be reported")
     config = from_json(Config, stored.read_text(encoding="utf-8"), str(stored))
     return RunData(label or folder.resolve().name, folder, config, rows, evaluations)
+
+
+def _without_tokens(records: Sequence[RolloutRecord]) -> list[RolloutRecord]:
+    """Long episodes of many evaluations would fill the memory, and no report looks at ids."""
+    return [replace(record, tokens=(), spans=(), sample_logprobs=()) for record in records]
 
 
 def labelled(folders: Sequence[str]) -> list[RunData]:

@@ -83,6 +83,9 @@ def _before_and_after(run: RunData) -> Iterator[str | Table]:
         return
     yield f"{run.label}: {_what_was_evaluated(run.last)}"
     first = run.evaluations[steps[0]]
+    if {record.task_id for record in run.last} != {record.task_id for record in first}:
+        yield f"Step {steps[0]} was evaluated on other tasks: what the run has changed cannot be said."
+        steps = steps[-1:]
     rows = []
     for name in run.measures:
         after = mean_estimate(by_measure(run.last, name))

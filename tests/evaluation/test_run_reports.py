@@ -87,6 +87,15 @@ def test_runs_on_other_tasks_are_not_compared(write_run, tmp_path, capsys):
     assert "two and one cannot be compared: 2 tasks are in one" in (tmp_path / "out" / "report.md").read_text()
 
 
+def test_an_evaluation_on_other_tasks_is_no_before(write_run, tmp_path, play, calls):
+    folder = write_run("one")
+    write_records(folder, "eval", 0, [play(OPTIONS, [calls.finish], task_id="z")])
+    assert main(["report", str(folder), "--output", str(tmp_path / "out")]) == 0
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "Step 0 was evaluated on other tasks: what the run has changed cannot be said." in text
+    assert "| measure | after step 4 |" in text
+
+
 def test_verdicts_in_words():
     assert verdict(Estimate(0.1, 0.01, 0.2, 9, 18)) == "up"
     assert verdict(Estimate(-0.1, -0.2, -0.01, 9, 18)) == "down"

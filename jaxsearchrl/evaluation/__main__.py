@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from jaxsearchrl.config import Config, GSM8KConfig
+from jaxsearchrl.config import GSM8KConfig
 from jaxsearchrl.config_flags import Override, split_overrides
 from jaxsearchrl.config_tree import leaf_types, parse_value, unknown_key, with_values
 from jaxsearchrl.errors import ConfigError, UserError
@@ -103,7 +103,7 @@ def _with(run: RunData, overrides: Sequence[Override]) -> RunData:
             raise ConfigError(f"{key}: stored rollouts can be looked at under other settings of the task only (task.…)")
         if key not in types:
             raise ConfigError(unknown_key(key, types))
-        config: Config = with_values(config, {key: parse_value(key, types[key], text)})
+        config = with_values(config, {key: parse_value(key, types[key], text)})
     return replace(run, config=config)
 
 

@@ -159,6 +159,7 @@ def _step(run: Run) -> None:
         "speed/sampled_per_second": sampled / max(run.progress.seconds["rollouts"], 1e-9),
         "speed/trained_per_second": learned.pop("packed_tokens") / max(run.progress.seconds.get("update", 0.0), 1e-9),
         "compilations": float(compilations() - before),
+        "data/position": float(run.step * groups),
     }
     metrics |= learned | seconds | speed
     run.writers.write(step, "train", metrics)
@@ -167,8 +168,8 @@ def _step(run: Run) -> None:
         f"reward {metrics.get('reward', float('nan')):.3f}  {_values(metrics, experiment.family.measures)}  "
         f"empty {metrics.get('rate/empty', 1):.0%}  no signal {metrics.get('groups/no_signal', 1):.0%}  {update}"
     )
-    for line in alarms(metrics):
-        run.progress.note(f"alarm: {line}")
+    for alarm in alarms(read_metrics(run.output, "train")):
+        run.progress.note(f"alarm: {alarm}")
     if config.telemetry.plots:
         write_plots(run.output)
 

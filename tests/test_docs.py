@@ -94,7 +94,7 @@ def scores() -> list[tuple[Score, Sequence[str]]]:
 
 
 def test_every_metric_is_documented_and_every_documented_metric_exists():
-    made = {"compilations", "seconds/rollouts", "seconds/update"}
+    made = {"compilations", "data/position", "seconds/rollouts", "seconds/update"}
     learnt = (PACKAGE / "trainer.py").read_text() + (PACKAGE / "learning/step.py").read_text()
     counters = SearchCounters()
     with counters.search():

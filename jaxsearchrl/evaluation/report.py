@@ -1,19 +1,26 @@
-"""report.md: what a run has shown, in one page, and where everything lies."""
+"""What a run has shown: report.md in short, with where everything lies, and report.html with everything.
+
+`python -m jaxsearchrl.evaluation report` makes the second of any run folders, side by side.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from jaxsearchrl.config_checks import total_steps
 from jaxsearchrl.evaluation.evaluate import by_measure, compare
-from jaxsearchrl.evaluation.statistics import Estimate, mean_estimate, paired_difference
+from jaxsearchrl.evaluation.page import Section, as_html
+from jaxsearchrl.evaluation.run_data import read_run
+from jaxsearchrl.evaluation.sections import sections, verdict
+from jaxsearchrl.evaluation.statistics import mean_estimate, paired_difference
 from jaxsearchrl.experiment import Experiment
 from jaxsearchrl.records import RolloutRecord, read_records
+from jaxsearchrl.run_folder import write_atomically
 from jaxsearchrl.telemetry.metrics import label
 from jaxsearchrl.telemetry.metrics_file import read_metrics
 
 
 def write_report(workdir: Path, experiment: Experiment, step: int) -> str:
-    """Writes report.md and returns its text."""
+    """Writes report.md and report.html; returns the first's text."""
     lines = [f"# {experiment.config.name or workdir.name}: what the run has shown", ""]
     steps = [row["step"] for row in read_metrics(workdir, "eval") if row["step"] <= step]
     if steps:
@@ -34,6 +41,10 @@ def write_report(workdir: Path, experiment: Experiment, step: int) -> str:
     ]
     text = "\n".join(lines)
     (workdir / "report.md").write_text(text, encoding="utf-8")
+    run = read_run(workdir, experiment.config.name)
+    short = Section("In short", [line for line in lines[2:] if line and line[0] not in "|#*"])
+    page = as_html(lines[0].removeprefix("# "), [short, *sections([run])])
+    write_atomically(workdir / "report.html", page.encode("utf-8", "replace"))
     return text
 
 
@@ -67,11 +78,5 @@ def _changes(before: Sequence[RolloutRecord], after: Sequence[RolloutRecord], na
     lines = ["| measure | change | verdict |", "|---|---|---|"]
     for name in names:
         change = compare(after, before, name)
-        lines.append(f"| {name} | {change or 'no task was scored in both'} | {_verdict(change)} |")
+        lines.append(f"| {name} | {change or 'no task was scored in both'} | {verdict(change)} |")
     return [*lines, ""]
-
-
-def _verdict(change: Estimate | None) -> str:
-    if change is None or change.low is None or change.high is None:
-        return "too few tasks"
-    return "up" if change.low > 0 else "down" if change.high < 0 else "inside the noise"

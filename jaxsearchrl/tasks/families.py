@@ -33,3 +33,16 @@ def _retriever(options: SearchR1Config | SearchToolsConfig, counters: SearchCoun
     if options.retriever.kind == "local":
         return open_or_build(options.corpus, options.index_dir)
     return open_remote(options.retriever, counters)
+
+
+def measures_of(options: TaskConfig) -> tuple[str, ...]:
+    """The measures of the family that a configuration names, without opening its corpus."""
+    match options:
+        case CuratedConfig():
+            return CuratedFamily.measures
+        case SearchR1Config():
+            return SearchR1Family.measures
+        case SearchToolsConfig():
+            return SearchToolsFamily.measures
+        case GSM8KConfig():
+            return GSM8KFamily.measures

@@ -43,7 +43,7 @@ def rollout_metrics(records: Sequence[RolloutRecord], group_size: int) -> dict[s
     metrics["reward"] = _mean(record.reward or 0.0 for record in scored)
     for part in sorted({part for record in scored for part in record.score_parts}):
         metrics[f"score/{part}"] = _mean(r.score_parts[part] for r in scored if part in r.score_parts)
-    empty = [_is_empty(record) for record in scored]
+    empty = [is_empty(record) for record in scored]
     metrics["rate/empty"] = _mean(empty)
     metrics["rate/nonempty"] = empty.count(False) / len(records)
     metrics["rate/finished"] = _mean(record.stop_reason == "finish" for record in scored)
@@ -89,7 +89,7 @@ def _groups(records: Sequence[RolloutRecord], group_size: int) -> list[list[Roll
     return list(groups.values())
 
 
-def _is_empty(record: RolloutRecord) -> bool:
+def is_empty(record: RolloutRecord) -> bool:
     """As the score says it (an ending may void a set); by the curated set for a task whose score has no such part."""
     return record.score_parts["empty"] > 0 if "empty" in record.score_parts else not record.curated
 

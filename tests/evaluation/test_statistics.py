@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jaxsearchrl.errors import UserError
-from jaxsearchrl.evaluation.statistics import by_task, mean_estimate, paired_difference
+from jaxsearchrl.evaluation.statistics import by_task, interval, mean_estimate, paired_difference
 
 
 def test_the_interval_of_three_tasks_by_hand():
@@ -45,24 +47,91 @@ def test_what_cannot_be_averaged_is_refused():
             mean_estimate(values)
 
 
-def simulate(rng: np.random.Generator, tasks: int, tries: int) -> np.ndarray:
-    """[tasks, tries] rewards in [0, 1], skewed, alike within a task; their true mean is 0.3."""
-    difficulty = rng.beta(0.9, 2.1, size=tasks)
-    return rng.binomial(4, difficulty[:, None], size=(tasks, tries)) / 4
+def test_the_interval_of_a_skewed_sample_by_hand():
+    # Task means 0, 0, 0, 1: mean 0.25, deviation 0.5, skewness 0.09375 / 0.1875^1.5 = 1.154701, t(3) = 3.182446.
+    # Half width 3.182446 · 0.5 / 2 = 0.795612; shift 1.154701 · 0.5 · (1 + 2 · 10.127965) / 24 = 0.511338.
+    estimate = mean_estimate({"a": [0.0], "b": [0.0], "c": [0.0], "d": [1.0]})
+    assert estimate.mean == 0.25
+    assert (estimate.low, estimate.high) == pytest.approx(
+        (0.25 + 0.511338 - 0.795612, 0.25 + 0.511338 + 0.795612), abs=1e-5
+    )
 
 
-def test_the_interval_covers_the_truth_as_often_as_it_says_and_one_over_tries_does_not():
-    rng = np.random.default_rng(0)
-    runs, covered, naive = 2000, 0, 0
-    for _ in range(runs):
-        rewards = simulate(rng, tasks=32, tries=4)
-        estimate = mean_estimate(dict(enumerate(rewards)))  # type: ignore[arg-type]
-        assert estimate.low is not None
-        assert estimate.high is not None
-        covered += estimate.low <= 0.3 <= estimate.high
-        naive += abs(rewards.mean() - 0.3) <= 1.96 * rewards.std(ddof=1) / np.sqrt(rewards.size)
-    assert 0.93 < covered / runs < 0.97
-    assert naive / runs < 0.85
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from([-0.2, 0.0, 0.0, 0.5, 1.0]), min_size=2, max_size=40))
+def test_the_interval_holds_the_mean_and_turns_over_with_the_sample(means):
+    estimate = mean_estimate({str(i): [value] for i, value in enumerate(means)})
+    turned = mean_estimate({str(i): [-value] for i, value in enumerate(means)})
+    assert estimate.low is not None
+    assert estimate.high is not None
+    assert estimate.low - 1e-9 <= estimate.mean <= estimate.high + 1e-9
+    assert (turned.low, turned.high) == (pytest.approx(-estimate.high), pytest.approx(-estimate.low))
+
+
+SIMULATIONS = 5000
+
+
+def solved(rng, tasks, share_never, a, b, levels):
+    """[simulations, tasks, 4] scores in 0..1 and their mean: some tasks never, others by a rate of Beta(a, b).
+
+    levels: how many steps a score has; 1 for right or wrong.
+    """
+    rate = rng.beta(a, b, (SIMULATIONS, tasks, 1)) * (rng.random((SIMULATIONS, tasks, 1)) >= share_never)
+    scores = rng.binomial(levels, np.broadcast_to(rate, (SIMULATIONS, tasks, 4))) / levels
+    return scores, (1 - share_never) * a / (a + b)
+
+
+POPULATIONS = {
+    "graded, skewed": (0.0, 0.9, 2.1, 4),
+    "graded, 40 % never": (0.4, 1.5, 1.5, 4),
+    "graded, 60 % never": (0.6, 1.5, 1.5, 4),
+    "right or wrong": (0.0, 0.5, 1.5, 1),
+    "right or wrong, 60 % never, one in ten": (0.6, 1.0, 3.0, 1),
+    "right or wrong, 70 % never": (0.7, 2.0, 2.0, 1),
+    "right or wrong, mostly right": (0.0, 2.5, 1.0, 1),
+}
+
+
+@pytest.mark.parametrize("tasks", [32, 64])
+@pytest.mark.parametrize("population", POPULATIONS.values(), ids=list(POPULATIONS))
+def test_the_interval_covers_the_truth_as_often_as_it_says(population, tasks):
+    scores, truth = solved(np.random.default_rng(0), tasks, *population)
+    low, high = interval(scores.mean(-1), skewed=True)
+    assert 0.935 <= np.mean((low <= truth) & (truth <= high)) <= 0.965
+
+
+def test_neither_tries_as_independent_nor_plain_student_would_cover():
+    scores, truth = solved(np.random.default_rng(0), 32, *POPULATIONS["right or wrong, 60 % never, one in ten"])
+    low, high = interval(scores.mean(-1), skewed=False)
+    assert np.mean((low <= truth) & (truth <= high)) < 0.92
+    alone = scores.reshape(SIMULATIONS, -1)
+    half = 1.96 * alone.std(-1, ddof=1) / np.sqrt(alone.shape[-1])
+    assert np.mean(np.abs(alone.mean(-1) - truth) <= half) < 0.85
+
+
+def two_evaluations(rng, tasks, share_never, a, b, levels, *, same):
+    """[simulations, tasks] differences of two evaluations of four tries, of one policy or of two equal ones."""
+    shape = (SIMULATIONS, tasks, 1)
+    never = rng.random(shape) < share_never
+    rate = rng.beta(a, b, shape)
+    other = rate if same else rng.beta(a, b, shape)
+    first, second = (
+        rng.binomial(levels, np.broadcast_to(r * ~never, (SIMULATIONS, tasks, 4))) / levels for r in (rate, other)
+    )
+    return second.mean(-1) - first.mean(-1)
+
+
+def test_a_paired_difference_of_nothing_is_seldom_called_one():
+    """Of all cases together within two simulation errors of 5 %, of each alone within three."""
+    cases = [(p, tasks, same) for p in POPULATIONS.values() for tasks in (32, 64) for same in (True, False)]
+    false = []
+    for seed, (population, tasks, same) in enumerate(cases):
+        changes = two_evaluations(np.random.default_rng(seed), tasks, *population, same=same)
+        low, high = interval(changes, skewed=False)
+        false.append(np.mean((low > 0) | (high < 0)))
+    error = np.sqrt(0.05 * 0.95 / SIMULATIONS)
+    assert np.mean(false) <= 0.05 + 2 * error / np.sqrt(len(cases))
+    assert max(false) <= 0.05 + 3 * error
 
 
 def test_a_paired_difference_by_hand_ignores_the_tasks_own_difficulty():
@@ -74,18 +143,6 @@ def test_a_paired_difference_by_hand_ignores_the_tasks_own_difficulty():
     # Differences 0, 0.1, 0.2: deviation 0.1, half width 4.302653 · 0.1 / sqrt(3) = 0.248414.
     spread = paired_difference({"a": [0.1], "b": [0.6], "c": [1.1]}, before)
     assert spread.low == pytest.approx(0.1 - 0.248414, abs=1e-6)
-
-
-def test_paired_differences_cover_too():
-    rng, runs, covered = np.random.default_rng(1), 1000, 0
-    for _ in range(runs):
-        before = simulate(rng, 24, 2)
-        after = before + rng.normal(0.05, 0.2, size=before.shape)
-        difference = paired_difference(dict(enumerate(after)), dict(enumerate(before)))  # type: ignore[arg-type]
-        assert difference.low is not None
-        assert difference.high is not None
-        covered += difference.low <= 0.05 <= difference.high
-    assert 0.93 < covered / runs < 0.97
 
 
 def test_different_task_lists_are_refused():

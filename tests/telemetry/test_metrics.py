@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from jaxsearchrl.records import CallRecord, RolloutRecord, TurnRecord
-from jaxsearchrl.telemetry.alarms import alarms
 from jaxsearchrl.telemetry.metrics import expert_metrics, rollout_metrics
 from jaxsearchrl.trajectory import Span
 
@@ -110,22 +109,6 @@ def test_a_group_with_a_try_twice_or_missing_or_of_two_tasks_is_refused():
 def test_the_order_of_records_changes_nothing():
     records = group(0, 0.5, 0.25) + group(1, -0.2, -0.2)
     assert rollout_metrics(records, 2) == rollout_metrics(records[::-1], 2)
-
-
-def test_a_skipped_update_is_an_alarm_unless_the_rewards_explain_it():
-    for no_signal in (0.0, 0.4):
-        (line,) = alarms({"learn/skipped": 1.0, "groups/no_signal": no_signal})
-        assert line.startswith("learn/skipped is 1")
-    assert alarms({"learn/skipped": 0.0, "groups/no_signal": 0.0}) == []
-    (line,) = alarms({"learn/skipped": 1.0, "groups/no_signal": 1.0})
-    assert line.startswith("groups/no_signal is 1")
-
-
-def test_alarms_name_what_is_beyond_its_threshold():
-    assert alarms({"groups/no_signal": 0.5, "rate/finished": 0.5, "unknown": 9.0}) == []
-    lines = alarms({"groups/no_signal": 0.51, "rate/finished": 0.4, "entropy": 0.01})
-    assert [line.split(" is ")[0] for line in lines] == ["groups/no_signal", "rate/finished", "entropy"]
-    assert "0.51 (> 0.5)" in lines[0]
 
 
 def test_the_load_of_experts_by_hand():

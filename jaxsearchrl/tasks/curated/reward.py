@@ -4,7 +4,7 @@ With C the curated set, `gold` the union of all facts' chunk ids:
 P = |C ∩ gold| / |C|, R = (facts with at least one chunk in C) / facts, F_b = (1 + b²) P R / (b² P + R).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from jaxsearchrl.config import CuratedConfig
@@ -63,34 +63,15 @@ def score(
     """
     count = len(set(curated))
     p, r = precision(curated, facts), recall(curated, facts)
-    f = f_beta(p, r, options.beta)
-    candidate_recall = recall(encountered, facts)
-    corrections = {
-        "format_penalty": -options.format_penalty * (counters.malformed_calls + counters.off_form_calls > 0),
-        "discovery_bonus": options.discovery_bonus * candidate_recall,
-        "document_cost": -options.document_cost * count,
-        "invalid_curation_penalty": -options.invalid_curation_penalty * counters.refused_ids,
-        "unfinished_penalty": -options.unfinished_penalty * (counters.stop_reason != "finish"),
-    }
-    if not count or counters.stop_reason == "malformed":
-        outcome = "empty" if not count else "malformed"
-        corrections = dict.fromkeys(corrections, 0.0)
-        reward = options.empty_penalty
-    else:
-        outcome = "none_relevant" if r == 0 else "complete" if r == 1 else "partial"
-        reward = f + sum(corrections.values())
     final = [fact for fact in facts if fact.is_final_answer]
     parts = {
         "precision": p,
         "recall": r,
-        "f1": f_beta(p, r, 1.0),
-        "f_beta": f,
         **({"final_answer_recall": recall(curated, final)} if final else {}),
         **({"precision_given_finish": p, "recall_given_finish": r} if counters.stop_reason == "finish" else {}),
-        "candidate_recall": candidate_recall,
+        "candidate_recall": recall(encountered, facts),
         "curated_count": float(count),
         "empty": float(not count),
-        **corrections,
         "turns": float(counters.turns),
         "tool_calls": float(counters.tool_calls),
         "duplicate_calls": float(counters.duplicate_calls),
@@ -99,4 +80,26 @@ def score(
         "refused_ids": float(counters.refused_ids),
         "reminders": float(counters.reminders),
     }
-    return Score(max(MIN_REWARD, reward), parts, outcome)
+    return worth(parts, counters.stop_reason, options)
+
+
+def worth(parts: Mapping[str, float], stop_reason: str, options: CuratedConfig) -> Score:
+    """What an episode is worth that came to `parts` (those of `score` that no option changes) and ended so."""
+    p, r, count = parts["precision"], parts["recall"], parts["curated_count"]
+    f = f_beta(p, r, options.beta)
+    off_form = parts["malformed_calls"] + parts.get("off_form_calls", 0.0)  # older records do not count the second
+    corrections = {
+        "format_penalty": -options.format_penalty * (off_form > 0),
+        "discovery_bonus": options.discovery_bonus * parts["candidate_recall"],
+        "document_cost": -options.document_cost * count,
+        "invalid_curation_penalty": -options.invalid_curation_penalty * parts["refused_ids"],
+        "unfinished_penalty": -options.unfinished_penalty * (stop_reason != "finish"),
+    }
+    if not count or stop_reason == "malformed":
+        outcome = "empty" if not count else "malformed"
+        corrections = dict.fromkeys(corrections, 0.0)
+        reward = options.empty_penalty
+    else:
+        outcome = "none_relevant" if r == 0 else "complete" if r == 1 else "partial"
+        reward = f + sum(corrections.values())
+    return Score(max(MIN_REWARD, reward), {**parts, "f1": f_beta(p, r, 1.0), "f_beta": f, **corrections}, outcome)

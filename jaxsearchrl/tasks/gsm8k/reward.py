@@ -1,5 +1,7 @@
 """The score of a sum: whether its number is right."""
 
+from collections.abc import Mapping
+
 from jaxsearchrl.chat.tool_json import write_turn
 from jaxsearchrl.messages import AssistantTurn
 from jaxsearchrl.rewards.numeric import last_boxed, last_number, only_number, same_number
@@ -30,4 +32,9 @@ def score(task: Question, turn: AssistantTurn, format_weight: float) -> Score:
         "format": float(valid),
         "empty": float(answer is None),
     }
-    return Score(additive_score(exact, valid, format_weight), parts, outcome(answer, exact, malformed=False))
+    return Score(worth(parts, format_weight), parts, outcome(answer, exact, malformed=False))
+
+
+def worth(parts: Mapping[str, float], format_weight: float) -> float:
+    """The reward of an episode that came to `parts` (those of `score`)."""
+    return additive_score(parts["exact"] > 0, parts["format"] > 0, format_weight)

@@ -1,6 +1,6 @@
 """The score of a Search-R1 episode, from the policy's own turns."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jaxsearchrl.config import SearchR1Config
 from jaxsearchrl.rewards.outcome import outcome
@@ -33,11 +33,6 @@ def score(
     cover = answered and cover_match(answer, task.answers)
     valid = format_valid(turns)
     retrieved = any(cover_match(document, task.answers) for document in documents)
-    right = exact if options.match == "exact" else cover
-    if options.format_reward == "structured":
-        reward = structured_score(right, valid, retrieved, answered)
-    else:
-        reward = additive_score(right, valid, format_weight)
     parts = {
         "exact": float(exact),
         "cover": float(cover),
@@ -49,4 +44,16 @@ def score(
         "turns": float(len(turns)),
         "empty": float(not answered),
     }
-    return Score(reward, parts, outcome(answer, exact, malformed=not answered and invalid_actions > 0))
+    return Score(
+        worth(parts, options, format_weight),
+        parts,
+        outcome(answer, exact, malformed=not answered and invalid_actions > 0),
+    )
+
+
+def worth(parts: Mapping[str, float], options: SearchR1Config, format_weight: float) -> float:
+    """The reward of an episode that came to `parts` (those of `score`)."""
+    right, valid = parts["exact" if options.match == "exact" else "cover"] > 0, parts["format"] > 0
+    if options.format_reward == "structured":
+        return structured_score(right, valid, parts["retrieved"] > 0, not parts["empty"])
+    return additive_score(right, valid, format_weight)

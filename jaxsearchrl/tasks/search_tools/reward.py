@@ -1,6 +1,6 @@
 """The score of an episode by tool calls, from the last turn's answer line."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jaxsearchrl.config import SearchToolsConfig
 from jaxsearchrl.messages import AssistantTurn
@@ -41,4 +41,9 @@ def score(
         "empty": float(not answered),
     }
     word = outcome(answer, exact, malformed=stop_reason == "invalid")
-    return Score(penalised_score(exact, answered, -options.invalid_reward), parts, word)
+    return Score(worth(parts, options), parts, word)
+
+
+def worth(parts: Mapping[str, float], options: SearchToolsConfig) -> float:
+    """The reward of an episode that came to `parts` (those of `score`)."""
+    return penalised_score(parts["exact"] > 0, not parts["empty"], -options.invalid_reward)

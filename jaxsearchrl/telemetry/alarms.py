@@ -244,6 +244,11 @@ def alarms(rows: Rows) -> list[Alarm]:
     return [alarm for alarm in raised if _EXPLAINED.get(alarm.name) not in names]
 
 
+def alarm_history(rows: Rows) -> list[tuple[int, Alarm]]:
+    """(step, alarm) of all steps in order: what `alarms` says where the step's row is the last."""
+    return [(row["step"], alarm) for end, row in enumerate(rows, start=1) for alarm in alarms(rows[:end])]
+
+
 def _curates_anything(rows: Rows) -> Alarm | None:
     """The known hack of a flat penalty for nothing: then any set pays, whatever is in it."""
     if len(rows) < 2 * WINDOW:

@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from jaxsearchrl.telemetry.alarms import alarms
+from jaxsearchrl.telemetry.alarms import alarm_history
 from jaxsearchrl.telemetry.plots import TRAINING, estimated
 
 SMOOTHING = (0.0, 0.6, 0.9)
@@ -63,7 +63,7 @@ def smoothed(points: Points, weight: float) -> list[tuple[float, float]]:
 def training(rows: Sequence[Mapping[str, Any]], links: Mapping[float, str]) -> list[Chart]:
     """The panels of a run's training metrics, with the alarms that each metric raised."""
     train = [row for row in rows if row["kind"] == "train"]
-    raised = [(row["step"], line) for row in train for line in alarms(row)]
+    raised = alarm_history(train)
     charts = []
     for panel in TRAINING:
         series = [
@@ -72,7 +72,7 @@ def training(rows: Sequence[Mapping[str, Any]], links: Mapping[float, str]) -> l
                 _points(train, name),
                 color % COLORS,
                 links=links,
-                alarms=[(step, line) for step, line in raised if line.startswith(f"{name} ")],
+                alarms=[(step, str(alarm)) for step, alarm in raised if alarm.seen.startswith(f"{name} ")],
             )
             for color, name in enumerate(panel.present(train))
         ]

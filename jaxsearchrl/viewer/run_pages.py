@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxsearchrl.errors import UserError
-from jaxsearchrl.telemetry.alarms import alarms
+from jaxsearchrl.telemetry.alarms import alarm_history
 from jaxsearchrl.viewer import curves
 from jaxsearchrl.viewer.render import Here, render
 from jaxsearchrl.viewer.runs import Run
@@ -26,7 +26,7 @@ def run_page(here: Here, run: Run) -> str:
         run=run,
         fault=fault,
         charts=charts,
-        alarms=[(row["step"], line) for row in reversed(train) for line in alarms(row)],
+        alarms=alarm_history(train)[::-1],
         splits={split: sorted(steps.items()) for split, steps in links.items()},
         table=_table(rows),
         saved=run.saved(),

@@ -1,7 +1,7 @@
 """The page of a step: the tries of each question side by side."""
 
 from jaxsearchrl.errors import UserError
-from jaxsearchrl.telemetry.alarms import alarms
+from jaxsearchrl.telemetry.alarms import Alarm, alarms
 from jaxsearchrl.viewer.groups import groups_of, part_names, scale_of
 from jaxsearchrl.viewer.render import Here, render
 from jaxsearchrl.viewer.runs import Place, Run
@@ -37,9 +37,10 @@ def step_page(here: Here, run: Run, split: str, step: str) -> str:
     )
 
 
-def _alarms(run: Run, place: Place) -> list[str]:
+def _alarms(run: Run, place: Place) -> list[Alarm]:
     try:
         rows = run.metrics()
     except UserError:
         return []  # the run's page says what is wrong with them
-    return [line for row in rows if (row["kind"], row["step"]) == (place.split, place.step) for line in alarms(row)]
+    until = [row for row in rows if row["kind"] == place.split and row["step"] <= place.step]
+    return alarms(until) if place.split == "train" else []

@@ -105,8 +105,8 @@ def make_run(folder: Path, records: Sequence[Sequence[RolloutRecord]] | None = N
         write_records(folder, step[0].split, step[0].step, step)
     metrics = MetricsFile(folder)
     metrics.append(0, "eval", {"reward": 0.2, "reward_low": 0.1, "reward_high": 0.3})
-    metrics.append(1, "train", {"reward": 0.2, "entropy": 0.5, "groups/no_signal": 0.25})
-    metrics.append(2, "train", {"reward": 0.4, "entropy": 0.01, "groups/no_signal": 0.75})
+    metrics.append(1, "train", {"reward": 0.2, "entropy": 0.5, "data/position": 2})
+    metrics.append(2, "train", {"reward": 0.4, "entropy": 0.01, "data/position": 2})
     config = {"name": "demo", "task": {"corpus": str(corpus)}, "sampling": {"capacity": 16}}
     (folder / "config.json").write_text(json.dumps(config))
     return folder

@@ -45,8 +45,14 @@ def test_a_chart_is_xml_with_a_point_for_each_number_and_an_alarm_where_it_was()
     assert [circle[0].text for circle in root.iter("circle")] == ["reward, step 1: 0.2", "reward, step 3: 0.4"]
     assert [a.get("href") for a in root.iter("a")] == ["one.html", "three.html"]
     assert "reward 0.2 at step 1, 0.4 at step 3" in root.get("aria-label")
+
+
+def test_alarms_stand_at_the_steps_that_raised_them():
+    rows = [{"kind": "train", "step": step, "entropy": 0.01, "reward": 0.1} for step in range(1, 6)]
+    charts = {chart.title: chart for chart in training(rows, {})}
     entropy = charts["Entropy (nats per token)"]
-    assert [step for step, _ in entropy.series[0].alarms] == [1]
+    assert [step for step, _ in entropy.series[0].alarms] == [4, 5]  # a level needs four steps
+    assert not charts["Reward"].series[0].alarms
     alarm = next(path for path in ET.fromstring(entropy.svg()).iter("path") if path.get("class") == "alarm")
     assert "entropy is 0.01" in alarm[0].text
 

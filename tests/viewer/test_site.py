@@ -121,8 +121,7 @@ def test_a_step_lists_groups_with_parts_and_filters_by_text(site):
 def test_the_run_page_has_curves_alarms_and_settings(site):
     page = text(site, "index.html")
     assert "Evaluation: reward" in page
-    assert "step 2: entropy is 0.01" in page
-    assert "alarm at step 2: groups/no_signal is 0.75" in page
+    assert "step 2: data stands still: data/position went from 2 to 2" in page
     assert "capacity" in page
 
 

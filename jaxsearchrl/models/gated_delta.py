@@ -9,14 +9,11 @@ what its tokens write follows from a triangular system (Yang et al., 2024, arXiv
 chunk to chunk. All in float32, whatever the weights.
 """
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-CHUNK = 64  # tokens
-GROUP = 16  # chunks, at most
+CHUNK = 64
 
 
 def gated_delta(
@@ -38,34 +35,18 @@ def gated_delta(
     """
     B, T, heads, _ = q.shape
     C = min(CHUNK, T)
-    groups = -(-T // (C * GROUP))
-    group = -(-T // (C * groups))
-    padded = groups * group * C
+    n = -(-T // C)
 
     def chunks(x: jax.Array) -> jax.Array:
-        """[B, T, heads, ...] -> [groups, group, B, heads, C, ...], float32."""
-        x = jnp.pad(x.astype(jnp.float32), [(0, 0), (0, padded - T), *[(0, 0)] * (x.ndim - 2)])
-        return jnp.moveaxis(x.reshape(B, groups, group, C, *x.shape[2:]), (0, 4), (2, 3))
+        """[B, T, heads, ...] -> [n, B, heads, C, ...], float32."""
+        x = jnp.pad(x.astype(jnp.float32), [(0, 0), (0, n * C - T), *[(0, 0)] * (x.ndim - 2)])
+        return jnp.moveaxis(x.reshape(B, n, C, *x.shape[2:]), (1, 3), (0, 2))
 
-    segments = jnp.moveaxis(jnp.pad(segments, [(0, 0), (0, padded - T)]).reshape(B, groups, group, C), 0, 2)
-
-    def take_group(carry: tuple, parts: tuple) -> tuple[tuple, jax.Array]:
-        return lax.scan(partial(_step, packed=packed), carry, _solved(*parts))
-
-    start = (memory, jnp.zeros_like(memory), jnp.zeros(B, segments.dtype))
-    parts = (*(chunks(x) for x in (q, k, v)), *(chunks(x[..., None])[..., 0] for x in (g, beta)), segments)
-    # Between the passes the memories from group to group are kept; a group's inside is computed again.
-    (memory, _, _), out = lax.scan(jax.checkpoint(take_group), start, parts)
-    return jnp.moveaxis(out, (2, 3), (0, 4)).reshape(B, padded, heads, -1)[:, :T], memory
-
-
-def _solved(
-    q: jax.Array, k: jax.Array, v: jax.Array, g: jax.Array, beta: jax.Array, segments: jax.Array
-) -> tuple[jax.Array, ...]:
-    """Of chunks, [n, B, heads, C, ...], what does not depend on the memory: what each step below takes of one."""
-    C = segments.shape[-1]
+    segments = jnp.pad(segments, [(0, 0), (0, n * C - T)]).reshape(B, n, C).swapaxes(0, 1)
     real = (segments > 0)[:, :, None]
+    q, k, v, g, beta = chunks(q), chunks(k), chunks(v), chunks(g[..., None])[..., 0], chunks(beta[..., None])[..., 0]
     g, beta = jnp.where(real, g, 0.0), jnp.where(real, beta, 0.0)
+
     same = (segments[..., None] == segments[..., None, :])[:, :, None]
     passed = jnp.cumsum(g, axis=-1)  # decay since the chunk's start
     apart = passed[..., None] - passed[..., None, :]
@@ -85,39 +66,39 @@ def _solved(
     values, readers = jnp.split(written, [v.shape[-1]], axis=-1)
     scores = _dot("nbhid,nbhjd->nbhij", q, k) * decay
     readers = jnp.concatenate([readers, q * since_start], axis=-2)  # [n, B, heads, 2 C, Dk]
-    return values, readers, scores, k * until_end, g, segments
 
+    def read(memory: jax.Array, readers: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """What the writers and the queries of a chunk find in a memory, [B, heads, C, Dv] each."""
+        found = _dot("bhid,bhdv->bhiv", readers, memory)
+        return found[:, :, :C], found[:, :, C:]
 
-def _step(carry: tuple, chunk: tuple, *, packed: bool) -> tuple[tuple, jax.Array]:
-    """Takes one chunk: the memories at the end of segment 1 and of the segment under way, and that one's number."""
-    shared, running, running_segment = carry
-    values, readers, scores, k, g, segment = chunk
-    segment = segment[:, None]
-    ones = segment == 1
-    off, found = (jnp.where(ones[..., None], x, 0.0) for x in _read(shared, readers))
-    new = jnp.where(ones[..., None], values, 0.0) - off
-    shared = _write(shared, ones, g, k, new)
-    if packed:
-        later, goes_on = segment > 1, segment == running_segment[:, None, None]
-        for memory, mine in ((running, later & goes_on), (shared, later & ~goes_on)):
-            off, more = (jnp.where(mine[..., None], x, 0.0) for x in _read(memory, readers))
-            new, found = new + jnp.where(mine[..., None], values, 0.0) - off, found + more
-        ends = segment == segment[..., -1:]
-        start = jnp.where(goes_on[..., -1, None, None], running, shared)
-        running, running_segment = _write(start, ends, g, k, new), segment[:, 0, -1]
-    return (shared, running, running_segment), found + _dot("bhij,bhjv->bhiv", scores, new)
+    def write(memory: jax.Array, mine: jax.Array, g: jax.Array, k: jax.Array, new: jax.Array) -> jax.Array:
+        """The memory after the tokens of one segment; mine [B, 1, C]."""
+        kept = jnp.exp(jnp.where(mine, g, 0.0).sum(-1))[..., None, None]
+        return memory * kept + _dot("bhid,bhiv->bhdv", jnp.where(mine[..., None], k, 0.0), new)
 
+    def step(carry: tuple, chunk: tuple) -> tuple[tuple, jax.Array]:
+        shared, running, running_segment = carry
+        values, readers, scores, k, g, segment = chunk
+        segment = segment[:, None]
+        ones = segment == 1
+        off, found = (jnp.where(ones[..., None], x, 0.0) for x in read(shared, readers))
+        new = jnp.where(ones[..., None], values, 0.0) - off
+        shared = write(shared, ones, g, k, new)
+        if packed:
+            later, goes_on = segment > 1, segment == running_segment[:, None, None]
+            for memory, mine in ((running, later & goes_on), (shared, later & ~goes_on)):
+                off, more = (jnp.where(mine[..., None], x, 0.0) for x in read(memory, readers))
+                new, found = new + jnp.where(mine[..., None], values, 0.0) - off, found + more
+            ends = segment == segment[..., -1:]
+            start = jnp.where(goes_on[..., -1, None, None], running, shared)
+            running, running_segment = write(start, ends, g, k, new), segment[:, 0, -1]
+        return (shared, running, running_segment), found + _dot("bhij,bhjv->bhiv", scores, new)
 
-def _read(memory: jax.Array, readers: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """What the writers and the queries of a chunk find in a memory, [B, heads, C, Dv] each."""
-    writers, queries = jnp.split(_dot("bhid,bhdv->bhiv", readers, memory), 2, axis=2)
-    return writers, queries
-
-
-def _write(memory: jax.Array, mine: jax.Array, g: jax.Array, k: jax.Array, new: jax.Array) -> jax.Array:
-    """The memory after the tokens of one segment; mine [B, 1, C]."""
-    kept = jnp.exp(jnp.where(mine, g, 0.0).sum(-1))[..., None, None]
-    return memory * kept + _dot("bhid,bhiv->bhdv", jnp.where(mine[..., None], k, 0.0), new)
+    start = (memory, jnp.zeros_like(memory), jnp.zeros(B, segments.dtype))
+    # Between the passes the memories from chunk to chunk are kept; a chunk's inside is computed again.
+    (memory, _, _), out = lax.scan(jax.checkpoint(step), start, (values, readers, scores, k * until_end, g, segments))
+    return jnp.moveaxis(out, (0, 2), (1, 3)).reshape(B, n * C, heads, -1)[:, :T], memory
 
 
 def _dot(subscripts: str, a: jax.Array, b: jax.Array) -> jax.Array:

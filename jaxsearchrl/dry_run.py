@@ -69,8 +69,9 @@ def dry_run_config(config: Config, folder: str | Path) -> Config:
     """`config` with a tiny model, corpus and tasks (all written into `folder`) and small sizes; the rest stays.
 
     Remote metric writers and retrievers are switched off, and a warm start imitates the task's rule: recorded ids
-    belong to another tokenizer. In harmony there always is one, for a random model never says a whole call of that. The
-    same folder and config give the same files. Raises UserError when model.path cannot be read.
+    belong to another tokenizer. Experts are floats. In harmony there always is a warm start, for a random model never
+    says a whole call of that. The same folder and config give the same files. Raises UserError when model.path cannot
+    be read.
     """
     folder = Path(folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -88,7 +89,7 @@ def dry_run_config(config: Config, folder: str | Path) -> Config:
     )
     return replace(
         config,
-        model=replace(config.model, path=str(model), tokenizer=""),
+        model=replace(config.model, path=str(model), tokenizer="", packed_experts=False),
         task=replace(config.task, **paths, **_small(config.task), **_local(config.task)),
         sampling=replace(
             config.sampling,

@@ -8,10 +8,10 @@ import sys
 from absl import app, flags
 
 from jaxsearchrl.errors import UserError
-from jaxsearchrl.viewer.runs import Run, find_runs
+from jaxsearchrl.viewer.runs import find_runs
 from jaxsearchrl.viewer.server import ViewerServer
 from jaxsearchrl.viewer.site import Site
-from jaxsearchrl.viewer.terminal import as_text, table
+from jaxsearchrl.viewer.terminal import text_of
 from jaxsearchrl.viewer.write_site import write_site
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "A run folder, or a folder of several.")
@@ -39,27 +39,6 @@ def main() -> None:
         print(f"{count} files in {_EXPORT.value}; open index.html")
     else:
         _serve()
-
-
-def text_of(runs: list[Run], address: str, *, colour: bool) -> str:
-    """A step or a rollout as text. Raises UserError for an address that names neither."""
-    words = address.strip("/").split("/")
-    number = words.pop() if len(words) > 2 and words[-1].isdigit() and words[-2].isdigit() else None
-    if len(words) < 2 or not words[-1].isdigit():
-        places = [f"{run.base}{place.path}" for run in runs for place in run.files()]
-        raise UserError(
-            f"--text={address}: name a step or a rollout, such as {places[0] if places else 'train/1'}/1; "
-            f"there are {', '.join(places[:40]) or 'no records'}"
-        )
-    *base, split, step = words
-    run = next((run for run in runs if run.base.strip("/") == "/".join(base)), None)
-    if run is None:
-        raise UserError(f"--text={address}: no such run; there are {', '.join(run.base or '.' for run in runs)}")
-    file = run.file(split, int(step))
-    if number is None:
-        contents = file.contents()
-        return table(contents.summaries, contents.faults)
-    return as_text(file.record(int(number)), colour=colour)
 
 
 def _serve() -> None:

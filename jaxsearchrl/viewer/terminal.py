@@ -4,8 +4,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from jaxsearchrl.errors import UserError
 from jaxsearchrl.records import CallRecord, RolloutRecord
 from jaxsearchrl.viewer.facts import STATES, facts_of, states_after
+from jaxsearchrl.viewer.runs import Run
 from jaxsearchrl.viewer.summary import Summary, kind_of
 from jaxsearchrl.viewer.visible import plain
 
@@ -21,6 +23,27 @@ _LETTERS = {
     "text": "-",
 }
 _BOLD, _DIM, _GOLD, _RED = "1", "2", "33", "31"
+
+
+def text_of(runs: list[Run], address: str, *, colour: bool) -> str:
+    """A step or a rollout as text. Raises UserError for an address that names neither."""
+    words = address.strip("/").split("/")
+    number = words.pop() if len(words) > 2 and words[-1].isdigit() and words[-2].isdigit() else None
+    if len(words) < 2 or not words[-1].isdigit():
+        places = [f"{run.base}{place.path}" for run in runs for place in run.files()]
+        raise UserError(
+            f"--text={address}: name a step or a rollout, such as {places[0] if places else 'train/1'}/1; "
+            f"there are {', '.join(places[:40]) or 'no records'}"
+        )
+    *base, split, step = words
+    run = next((run for run in runs if run.base.strip("/") == "/".join(base)), None)
+    if run is None:
+        raise UserError(f"--text={address}: no such run; there are {', '.join(run.base or '.' for run in runs)}")
+    file = run.file(split, int(step))
+    if number is None:
+        contents = file.contents()
+        return table(contents.summaries, contents.faults)
+    return as_text(file.record(int(number)), colour=colour)
 
 
 def as_text(record: RolloutRecord, *, colour: bool) -> str:

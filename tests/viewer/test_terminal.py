@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.records import CallRecord, TurnRecord
-from jaxsearchrl.viewer.__main__ import text_of
 from jaxsearchrl.viewer.runs import find_runs
-from jaxsearchrl.viewer.terminal import as_text
+from jaxsearchrl.viewer.terminal import as_text, text_of
 from tests.viewer.conftest import episode
 
 

@@ -2,6 +2,7 @@
 
 import http.client
 import threading
+import time
 
 import pytest
 
@@ -14,6 +15,8 @@ from jaxsearchrl.viewer.site import Site
 def server(run_folder):
     server = ViewerServer(Site(run_folder), "127.0.0.1", 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
+    while any(file.known() is None for run in server.site.runs for file in run.files().values()):
+        time.sleep(0.01)  # what is read ahead changes pages
     yield server
     server.shutdown()
     server.server_close()

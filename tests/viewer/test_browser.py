@@ -96,7 +96,7 @@ def axe():
 
 def groups(page):
     """The questions of the groups that are shown, in their order."""
-    return [q.inner_text() for q in page.locator(".group:visible h2").all()]
+    return [q.text_content().strip() for q in page.locator(".group:visible h2").all()]  # drawn yet or not
 
 
 def test_sorting_and_filters_are_kept_in_the_address(page, address):

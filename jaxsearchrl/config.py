@@ -34,6 +34,7 @@ class LoraConfig:
     rank: int = 16
     alpha: float = 32.0
     modules: tuple[str, ...] = ()
+    start: str = ""  # a PEFT adapter's folder to begin with; empty: a new one, which changes nothing
 
 
 @dataclass(frozen=True)

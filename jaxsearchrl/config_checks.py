@@ -354,7 +354,7 @@ def _files(config: Config) -> Iterator[str]:
     for key in ("task.train_tasks", "task.eval_tasks", "task.prompt_file", *_WARM_START_FILES):
         if values.get(key, "") not in ("", "demo") and not Path(values[key]).is_file():
             yield f"{key} = {values[key]!r}: no such file{_looked(values[key])}"
-    for key in ("model.path", "model.tokenizer", "task.corpus"):
+    for key in ("model.path", "model.tokenizer", "task.corpus", "lora.start"):
         if values.get(key, "") not in ("", "demo") and not Path(values[key]).exists():
             yield f"{key} = {values[key]!r}: no such file or folder{_looked(values[key])}"
     model = Path(config.model.path)

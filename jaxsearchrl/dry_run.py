@@ -89,6 +89,7 @@ def dry_run_config(config: Config, folder: str | Path) -> Config:
     )
     return replace(
         config,
+        lora=replace(config.lora, start=""),
         model=replace(config.model, path=str(model), tokenizer="", packed_experts=False),
         task=replace(config.task, **paths, **_small(config.task), **_local(config.task)),
         sampling=replace(

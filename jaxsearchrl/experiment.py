@@ -27,11 +27,12 @@ from jaxsearchrl.config import (
 from jaxsearchrl.config_tree import leaf_values, with_values
 from jaxsearchrl.data.demo import prepare_demo
 from jaxsearchrl.errors import ConfigError
-from jaxsearchrl.models.decoder import Model, Weights, build_model
+from jaxsearchrl.models.decoder import Model, Weights, build_model, init_lora
 from jaxsearchrl.models.files import open_checkpoint
 from jaxsearchrl.models.loading import load_base
-from jaxsearchrl.models.peft_adapter import adapter_of, write_adapter
+from jaxsearchrl.models.peft_adapter import adapter_of, lora_of, read_adapter, write_adapter
 from jaxsearchrl.search.counters import SearchCounters
+from jaxsearchrl.seeds import seed_of
 from jaxsearchrl.tasks.environment import Environment
 from jaxsearchrl.tasks.families import open_family
 from jaxsearchrl.tasks.family import Family, Task
@@ -76,6 +77,26 @@ class Experiment:
     def environment(self, task: Task, step: int = 0) -> Environment:
         """A new episode of a task, for a policy that has seen `step` updates."""
         return self.family.environment(task, self.chat.count_tokens, step)
+
+    def first_adapter(self) -> Weights:
+        """What training begins with: a new adapter, or that of `lora.start`.
+
+        Raises UserError for a folder that is no adapter of this model, and ConfigError for one of other settings.
+        """
+        wanted = self.model.lora
+        if not wanted.start:
+            return init_lora(self.model, seed_of(self.config.train.seed, "lora"))
+        adapter, found = read_adapter(wanted.start, self.model.arch)
+        for key, ours, theirs in (
+            ("rank", wanted.rank, found.rank),
+            ("alpha", wanted.alpha, found.alpha),
+            ("modules", tuple(sorted(wanted.modules)), tuple(sorted(found.modules))),
+        ):
+            if ours != theirs:
+                raise ConfigError(
+                    f"lora.{key} = {ours!r}, but the adapter of lora.start = {wanted.start!r} has {theirs!r}"
+                )
+        return {name: jnp.asarray(value) for name, value in lora_of(adapter).items()}
 
     def export_adapter(self, folder: Path, lora: Weights) -> None:
         """Writes the adapter in PEFT's format."""

@@ -27,7 +27,7 @@ from jaxsearchrl.learning.advantages import GroupAdvantages, group_advantages, s
 from jaxsearchrl.learning.learner import Learner, make_update, policy_loss
 from jaxsearchrl.learning.optimizer import make_optimizer
 from jaxsearchrl.learning.step import batches_of, learn
-from jaxsearchrl.models.decoder import Weights, init_lora
+from jaxsearchrl.models.decoder import Weights
 from jaxsearchrl.records import write_records
 from jaxsearchrl.rollouts.collect import collect, to_records
 from jaxsearchrl.rollouts.loop import Rollout
@@ -241,7 +241,7 @@ def _open(config: Config, workdir: str, stack: ExitStack, *, trains: bool = True
         check_resume(from_json(Config, stored, where), config, where, trains=trains)
     experiment = load_experiment(config, progress)
     total = total_steps(config.train, len(experiment.train_tasks)) if trains else 1
-    lora = init_lora(experiment.model, seed_of(config.train.seed, "lora"))
+    lora = experiment.first_adapter()
     optimizer = make_optimizer(config.learning, total * config.learning.updates_per_step)
     with progress.phase("compiling the sampler"):
         engine = Engine(
@@ -259,7 +259,8 @@ def _open(config: Config, workdir: str, stack: ExitStack, *, trains: bool = True
     unchanged = tuple(experiment.fingerprints) if trains else ("base", "tokenizer")
     restored = _restored(checkpoints, fresh, experiment, unchanged)
     step, state = restored or (0, fresh)
-    output = folder.path if trains else folder.evaluation(step if restored else None, to_json(config))
+    policy = f"step_{step:06d}" if restored else "start" if config.lora.start else "base"
+    output = folder.path if trains else folder.evaluation(policy, to_json(config))
     telemetry = config.telemetry if trains else TelemetryConfig(tensorboard=False)
     writers = stack.enter_context(MetricWriters(output, telemetry))
     writers.truncate_after(step if restored and trains else -1)

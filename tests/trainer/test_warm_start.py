@@ -11,7 +11,7 @@ import pytest
 
 from jaxsearchrl import trainer
 from jaxsearchrl.config_tree import with_values
-from jaxsearchrl.errors import UserError
+from jaxsearchrl.errors import ConfigError, UserError
 from jaxsearchrl.experiment import load_experiment
 from jaxsearchrl.learning.learner import Learner
 from jaxsearchrl.messages import AssistantTurn, ToolCall
@@ -134,6 +134,31 @@ def test_rl_goes_on_from_it_and_does_not_repeat_it(settings, warm, with_letter_e
     [row] = read_metrics(warm, "train")
     assert row["learn/ratio"] == pytest.approx(1.0, abs=1e-4)
     assert row["entropy"] < warm_rows[0]["nats_per_token"]  # the policy that sampled is the warm one
+
+
+def test_rl_from_the_exported_adapter_is_rl_from_the_warm_start(settings, warm, with_letter_e, tmp_path):
+    if not read_metrics(warm, "train"):
+        trainer.train(settings, str(warm))
+    start = {"lora.start": str(warm / "adapters" / "step_000000"), "warm_start.trajectories": 0}
+    trainer.train(with_values(settings, start), str(tmp_path))
+    for file in ("adapters/step_000001/adapter_model.safetensors", "adapters/step_000001/adapter_config.json"):
+        assert (tmp_path / file).read_bytes() == (warm / file).read_bytes()
+    assert not rows(tmp_path)
+
+
+def test_an_adapter_of_other_settings_is_refused(settings, warm, tmp_path):
+    start = {"lora.start": str(warm / "adapters" / "step_000000"), "lora.rank": 3}
+    with pytest.raises(ConfigError, match=r"lora\.rank = 3, but the adapter of lora\.start = '.*step_000000' has 2"):
+        trainer.train(with_values(settings, start), str(tmp_path))
+
+
+def test_an_adapter_to_start_with_is_evaluated_under_its_own_name(settings, warm, tmp_path):
+    start = {"lora.start": str(warm / "adapters" / "step_000000"), "eval.every": 1}
+    trainer.evaluate(with_values(settings, start), str(tmp_path))
+    assert [path.name for path in (tmp_path / "evaluations").iterdir()] == ["start"]
+    trainer.evaluate(with_values(settings, {"eval.every": 1}), str(warm))  # the run's own newest
+    [folder] = (warm / "evaluations").iterdir()
+    assert folder.name == f"step_{max(int(p.name) for p in (warm / 'checkpoints').iterdir()):06d}"
 
 
 @pytest.mark.parametrize("mode", [trainer.sft, trainer.train])

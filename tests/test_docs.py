@@ -14,6 +14,7 @@ from jaxsearchrl.evaluation.evaluate import summarise
 from jaxsearchrl.messages import AssistantTurn
 from jaxsearchrl.records import CallRecord, RolloutRecord, TurnRecord
 from jaxsearchrl.search.counters import SearchCounters
+from jaxsearchrl.sweep import run_names
 from jaxsearchrl.tasks.curated.data import Fact
 from jaxsearchrl.tasks.curated.family import CuratedFamily
 from jaxsearchrl.tasks.curated.reward import Counters
@@ -56,7 +57,7 @@ def test_named_files_exist(document):
     names = [word for word in quoted(document.read_text()) if re.fullmatch(r"[\w/]+\.(py|md)|\w+(/\w+)*/", word)]
     places = (ROOT, PACKAGE, ROOT / "docs")
     missing = [name for name in names if not any((place / name).exists() for place in places)]
-    made = r"(runs|sweeps|evaluations|plots|rollouts|tensorboard)/"
+    made = r"(runs|adapters|sweeps|evaluations|plots|rollouts|tensorboard)/"
     assert not [name for name in missing if not re.match(made, name)]
 
 
@@ -73,6 +74,20 @@ def test_named_settings_exist(document):
     files = {"py", "md", "json", "jsonl", "txt", "gguf", "index", "lock"}
     named = [key for key in named if key.split(".")[0] in SECTIONS and key.split(".")[-1] not in files]
     assert not [key for key in named if key not in KEYS and key != "section.key"]
+
+
+def sweeps() -> list[list[str]]:
+    """Every documented sweep, as its arguments."""
+    lines = "\n".join(path.read_text().replace("\\\n", " ") for path in DOCUMENTS).splitlines()
+    return [line.split()[3:] for line in lines if line.startswith("    python -m jaxsearchrl.sweep ")]
+
+
+@pytest.mark.parametrize("arguments", sweeps(), ids=" ".join)
+def test_documented_sweeps_are_valid(arguments):
+    flags = dict(argument.removeprefix("--").split("=", 1) for argument in arguments)
+    overrides = [(key.removeprefix("config."), text) for key, text in flags.items() if key.startswith("config.")]
+    values = flags["values"].split(",")
+    assert len(run_names(str(ROOT / flags["config"]), flags["key"], values, overrides)) == len(values)
 
 
 def documented_metrics() -> set[str]:

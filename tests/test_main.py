@@ -149,6 +149,7 @@ def test_each_mode_asks_for_the_files_it_needs(folder, no_jax):
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.slow
 def test_a_dry_run_of_the_example_trains_resumes_and_tells_only_what_matters(tmp_path):
     command = (f"--config={EXAMPLE}", "--dry_run", "--workdir=run")
     first = jaxsearchrl(*command, cwd=tmp_path, JAX_PLATFORMS="cpu")

@@ -62,6 +62,7 @@ def run(folder, packed):
     return jax.jit(logits)(lora, base), gradient
 
 
+@pytest.mark.slow
 def test_packed_dequantised_and_floats_compute_the_same(folders):
     floats, packed = folders
     expected = run(floats, False)

@@ -100,6 +100,7 @@ def report():
     return json.loads(process.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["dense", "experts", "delta", "slots of delta", "gradient of dense"])
 def test_sharded_weights_compute_what_whole_ones_do(report, what):
     assert report[what] < 1e-5

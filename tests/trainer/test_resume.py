@@ -17,6 +17,7 @@ from jaxsearchrl.run_folder import RunFolder
 from jaxsearchrl.telemetry.metrics_file import read_metrics
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
 
 
 def checkpoints(folder):

@@ -78,6 +78,7 @@ def test_every_step_tells_its_numbers(straight):
     assert any(row["learn/rows"] == 4.0 for row in rows)
 
 
+@pytest.mark.slow
 def test_a_model_with_experts_tells_their_load_and_how_far_routers_agree(tmp_path, config, train):
     """One layer of five experts of which a token takes two; nothing more is compiled for them after the first step."""
     write_tiny_checkpoint(tmp_path / "theirs", "qwen3_moe", vocab_size=64)

@@ -30,7 +30,7 @@ def get_config() -> Config:
         model=ModelConfig(path="data/Qwen2.5-0.5B-Instruct", weights_dtype="bfloat16"),
         lora=LoraConfig(rank=32, alpha=64.0),
         task=SearchR1Config(
-            corpus="data/wiki-18.jsonl",
+            corpus="data/wiki-18/wiki-18.jsonl.gz",
             train_tasks="data/nq_hotpotqa/train.jsonl",
             eval_tasks="data/nq_hotpotqa/nq_dev_500.jsonl",
             max_turns=4,

@@ -28,7 +28,7 @@ def get_config() -> Config:
         model=ModelConfig(path="data/Qwen2.5-3B-Instruct", weights_dtype="bfloat16"),
         lora=LoraConfig(rank=32, alpha=32.0),
         task=SearchToolsConfig(
-            corpus="data/wiki-18.jsonl",
+            corpus="data/wiki-18/wiki-18.jsonl.gz",
             train_tasks="data/nq_hotpotqa/train.jsonl",
             eval_tasks="data/nq_hotpotqa/dev.jsonl",
         ),

@@ -4,6 +4,7 @@ python -m jaxsearchrl.data demo
 python -m jaxsearchrl.data nq_hotpotqa --input=PeterJinGo/nq_hotpotqa_train --output=data/nq_hotpotqa
 python -m jaxsearchrl.data gsm8k       --input=downloads/gsm8k              --output=data/gsm8k
 python -m jaxsearchrl.data harness1    --input=pat-jj/harness-1-train-data  --output=data/sec
+python -m jaxsearchrl.data wiki18      --input=PeterJinGo/wiki-18-corpus    --output=data/wiki-18
 """
 
 import argparse
@@ -18,6 +19,7 @@ from jaxsearchrl.data.demo import prepare_demo
 from jaxsearchrl.data.gsm8k import prepare_gsm8k
 from jaxsearchrl.data.harness1 import Harness1Options, prepare_harness1
 from jaxsearchrl.data.nq_hotpotqa import prepare_nq_hotpotqa
+from jaxsearchrl.data.wiki18 import prepare_wiki18
 from jaxsearchrl.errors import UserError
 
 
@@ -55,6 +57,11 @@ def _harness1(options: argparse.Namespace) -> None:
     drawn = Harness1Options(**{field.name: getattr(options, field.name) for field in fields(Harness1Options)})
     prepare_harness1(options.input, options.output, drawn)
     print((options.output / "README.md").read_text("utf-8").partition("\n## Input")[0], end="")
+
+
+def _wiki18(options: argparse.Namespace) -> None:
+    index = prepare_wiki18(options.input, options.output)
+    print(f"{index.size:,} passages, index in {index.folder}")
 
 
 def _folder(text: str) -> Path:
@@ -124,6 +131,10 @@ def _parser() -> argparse.ArgumentParser:
         default=default.leaks,
         help="test questions that training would give away are an error (default), or left out",
     )
+    wiki = commands.add_parser("wiki18", help="the 21 million passages of Search-R1, with their index (5 GB)")
+    wiki.add_argument("--input", required=True, help="the file, its folder, or OWNER/NAME[@REVISION] on the hub")
+    wiki.add_argument("--output", type=_folder, required=True, help="the folder to fill")
+    wiki.set_defaults(run=_wiki18)
     return parser
 
 

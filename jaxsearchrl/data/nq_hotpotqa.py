@@ -41,7 +41,7 @@ https://huggingface.co/datasets/PeterJinGo/nq_hotpotqa_train
 (or from its mirror https://modelscope.cn/datasets/zhuangzhuang2023/nq_hotpotqa_train, revision
 aa2da0496c1b1a50a66af7acabdf09c07a0cb79e), put both into one folder here, and give --input=THAT_FOLDER.
 The passages that they are asked about are another download, which this command does not need:
-PeterJinGo/wiki-18-corpus, wiki-18.jsonl.gz, 5.1 GB, about 21 million passages.""",
+python -m jaxsearchrl.data wiki18.""",
 )
 
 _NEEDED = (("question",), ("data_source",), ("golden_answers", "reward_model"))

@@ -298,5 +298,5 @@ def test_the_advice_for_people_without_the_hub_has_files_sizes_and_places(monkey
         "modelscope",
     ):
         assert wanted in message
-    assert "wiki-18.jsonl.gz, 5.1 GB, about 21 million passages" in message
+    assert "python -m jaxsearchrl.data wiki18" in message
     assert list(tmp_path.iterdir()) == []

@@ -38,6 +38,19 @@ class LoraConfig:
 
 
 @dataclass(frozen=True)
+class MeshConfig:
+    """How devices share the work: the sizes of the mesh's axes; what one axis divides it divides for all others.
+
+    The defaults use one device.
+    """
+
+    data: int = 1  # packed rows of the learner, slots of the sampler; 0: as many as there are devices for
+    fsdp: int = 1  # the base weights' inputs, gathered where they are used; packed rows as well
+    tensor: int = 1  # heads, columns of MLPs, vocabulary
+    expert: int = 1  # the experts of each layer
+
+
+@dataclass(frozen=True)
 class RetrieverConfig:
     """What answers searches: the index of `task.corpus`, or an engine elsewhere (docs/search.md).
 
@@ -264,6 +277,7 @@ class Config:
     name: str = ""
     model: ModelConfig = field(default_factory=ModelConfig)
     lora: LoraConfig = field(default_factory=LoraConfig)
+    mesh: MeshConfig = field(default_factory=MeshConfig)
     task: TaskConfig = field(default_factory=CuratedConfig)
     chat: ChatConfig = field(default_factory=ChatConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)

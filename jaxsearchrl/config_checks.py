@@ -27,11 +27,12 @@ from jaxsearchrl.config import (
 from jaxsearchrl.config_tree import diff, leaf_types, leaf_values, type_errors
 from jaxsearchrl.errors import ConfigError
 
-# What a resumed run may change: how long it runs, and what it reports and keeps. Its evaluations must stay comparable.
+# What a resumed run may change: how long it runs, on which devices, what it reports and keeps. Its evaluations must
+# stay comparable.
 _RUN_LENGTH = ("train.steps", "train.epochs")  # but not when the learning rate decays towards the end
 # Where an engine answers, too: its host may be another one, what it searches by its path is held together elsewhere.
 _REACHING = tuple(f"task.retriever.{name}" for name in ("url", "timeout", "tries", "cache_file"))
-_MAY_CHANGE = (*_RUN_LENGTH, "eval.every", "checkpoint.", "telemetry.", *_REACHING)
+_MAY_CHANGE = (*_RUN_LENGTH, "eval.every", "checkpoint.", "telemetry.", "mesh.", *_REACHING)
 # What an evaluation of an adapter must share with the run that trained it.
 _ADAPTER = ("model.", "lora.", "chat.")
 
@@ -58,7 +59,7 @@ _LIMITS: tuple[tuple[str, Callable[[Number], bool], str], ...] = (
         "sampling.read_block sampling.tool_threads learning.pack_rows learning.pack_tokens train.steps train.epochs "
         "train.groups_per_step eval.tasks eval.tries warm_start.epochs warm_start.rows_per_step "
         "checkpoint.every checkpoint.keep_last task.search_k task.max_searches task.document_chars "
-        "learning.updates_per_step task.retriever.tries",
+        "learning.updates_per_step task.retriever.tries mesh.fsdp mesh.tensor mesh.expert",
     ),
     (
         "above 0",
@@ -72,7 +73,8 @@ _LIMITS: tuple[tuple[str, Callable[[Number], bool], str], ...] = (
         "0 or above",
         lambda x: x >= 0,
         "learning.learning_rate learning.warmup_steps learning.weight_decay learning.max_grad_norm eval.every "
-        "warm_start.trajectories checkpoint.keep_best task.format_steps learning.kl_weight task.fan_out_queries",
+        "warm_start.trajectories checkpoint.keep_best task.format_steps learning.kl_weight task.fan_out_queries "
+        "mesh.data",
     ),
     (
         "0 or above (it is subtracted from the reward)",

@@ -2,12 +2,13 @@
 
 import hashlib
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
 
 from jaxsearchrl.chat.chatml import ChatML
@@ -27,10 +28,20 @@ from jaxsearchrl.config import (
 from jaxsearchrl.config_tree import leaf_values, with_values
 from jaxsearchrl.data.demo import prepare_demo
 from jaxsearchrl.errors import ConfigError
+from jaxsearchrl.learning.optimizer import Optimizer
 from jaxsearchrl.models.decoder import Model, Weights, build_model, init_lora
 from jaxsearchrl.models.files import open_checkpoint
 from jaxsearchrl.models.loading import load_base
 from jaxsearchrl.models.peft_adapter import adapter_of, lora_of, read_adapter, write_adapter
+from jaxsearchrl.models.sharding import (
+    check_cut,
+    describe,
+    lora_shardings,
+    make_mesh,
+    mesh_of,
+    shardings,
+    state_shardings,
+)
 from jaxsearchrl.search.counters import SearchCounters
 from jaxsearchrl.seeds import seed_of
 from jaxsearchrl.tasks.environment import Environment
@@ -85,7 +96,7 @@ class Experiment:
         """
         wanted = self.model.lora
         if not wanted.start:
-            return init_lora(self.model, seed_of(self.config.train.seed, "lora"))
+            return self._laid_out(init_lora(self.model, seed_of(self.config.train.seed, "lora")))
         adapter, found = read_adapter(wanted.start, self.model.arch)
         for key, ours, theirs in (
             ("rank", wanted.rank, found.rank),
@@ -96,7 +107,17 @@ class Experiment:
                 raise ConfigError(
                     f"lora.{key} = {ours!r}, but the adapter of lora.start = {wanted.start!r} has {theirs!r}"
                 )
-        return {name: jnp.asarray(value) for name, value in lora_of(adapter).items()}
+        return self._laid_out(lora_of(adapter))
+
+    def _laid_out(self, lora: Mapping[str, Any]) -> Weights:
+        """An adapter where the base is."""
+        mesh = mesh_of(self.base)
+        return jax.device_put(dict(lora), lora_shardings(self.model, mesh) if mesh else None)
+
+    def new_state(self, optimizer: Optimizer, lora: Weights) -> Any:
+        """The optimizer's state before the first update, where the adapter is."""
+        state, mesh = optimizer.init(lora), mesh_of(lora)
+        return jax.device_put(state, state_shardings(state, lora_shardings(self.model, mesh), mesh)) if mesh else state
 
     def export_adapter(self, folder: Path, lora: Weights) -> None:
         """Writes the adapter in PEFT's format."""
@@ -130,7 +151,11 @@ def load_experiment(config: Config, progress: Progress) -> Experiment:
             )
         dtype = jnp.dtype(config.model.weights_dtype)
         model = build_model(arch, config.lora, dtype, packed_experts=config.model.packed_experts)
-        base = load_base(model, checkpoint)
+        mesh = make_mesh(config.mesh)
+        if mesh:
+            check_cut(config, mesh)
+            progress.note(describe(model, mesh))
+        base = load_base(model, checkpoint, shardings(model, mesh) if mesh else None)
     experiment = Experiment(
         config=config,
         model=model,

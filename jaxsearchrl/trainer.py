@@ -253,7 +253,7 @@ def _open(config: Config, workdir: str, stack: ExitStack, *, trains: bool = True
             vocab_size=experiment.vocab_size,
             seed=0,
         )
-    fresh = {"lora": lora, "opt_state": optimizer.init(lora)}
+    fresh = {"lora": lora, "opt_state": experiment.new_state(optimizer, lora)}
     if config.learning.kl_weight:
         fresh["reference"] = lora
     unchanged = tuple(experiment.fingerprints) if trains else ("base", "tokenizer")

@@ -140,7 +140,7 @@ def warm_start(
         max_grad_norm=1.0,
     )
     optimizer = make_optimizer(settings, updates)
-    update, opt_state = make_update(optimizer), optimizer.init(lora)
+    update, opt_state = make_update(optimizer), experiment.new_state(optimizer, lora)
     learner = Learner(
         experiment.model, experiment.base, supervised_loss, vocab_size=experiment.vocab_size, temperature=1.0
     )

@@ -4,6 +4,9 @@ The forward and backward passes are driven from the host, a layer at a time: one
 the base weights stay the separate arrays that the sampler reads, and what is kept between the passes is one [B, T, D]
 array per layer (a layer's inside is computed again in the backward pass). One program over all layers was measured to
 need three times the memory on a CPU, where XLA's scheduler undoes rematerialisation, and half a minute to compile.
+
+On a mesh each device has some of a batch's rows, and what is kept between the passes lies as they do. A gradient is a
+sum over rows, so the devices add up theirs: of the adapter alone, in the cut in which it lies.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,6 +16,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxsearchrl.config import LearningConfig
 from jaxsearchrl.learning.action_logprobs import action_logprobs
@@ -28,6 +32,7 @@ from jaxsearchrl.models.decoder import (
     layer_forward,
     layer_weights,
 )
+from jaxsearchrl.models.sharding import lora_shardings, mesh_of, rows, whole
 from jaxsearchrl.models.state import Packed
 
 Loss = Callable[[jax.Array, PackedBatch, jax.Array], tuple[jax.Array, LossStats]]
@@ -64,19 +69,33 @@ class Learner:
         self._depth, self._kinds, self._sparse = model.arch.layers, model.kinds, model.arch.experts is not None
         self._base = [layer_weights(base, i) for i in range(self._depth)]
         self._top = {name: value for name, value in base.items() if not name.startswith("layers.")}
+        self._mesh, self._whole = mesh_of(base), whole(base)
+        mesh = self._mesh
+        of_adapter: Any = lora_shardings(model, mesh) if mesh else None
+
+        def by_rows(x: jax.Array) -> jax.Array:
+            return x if mesh is None else jax.lax.with_sharding_constraint(x, rows(x, mesh))
+
+        def as_adapter(grads: Weights, kind: int) -> Weights:
+            if of_adapter is None:
+                return grads
+            return jax.lax.with_sharding_constraint(grads, layer_weights(of_adapter, kind))
+
+        def embedded(top: Weights, tokens: jax.Array) -> jax.Array:
+            return by_rows(embed(top, tokens))
 
         def forward(
             kind: int, base: Weights, lora: Weights, x: jax.Array, state: Packed
         ) -> tuple[jax.Array, jax.Array | None]:
             x, state = layer_forward(model, base, lora, x, state, kind)
-            return x, state.routes
+            return by_rows(x), state.routes
 
         def backward(
             kind: int, base: Weights, lora: Weights, x: jax.Array, state: Packed, x_grad: jax.Array, grads: Weights
         ) -> tuple[Weights, jax.Array]:
             _, pull = jax.vjp(lambda lora, x: forward(kind, base, lora, x, state)[0], lora, x)
             lora_grad, x_grad = pull(x_grad)
-            return jax.tree.map(jnp.add, grads, lora_grad), x_grad
+            return as_adapter(jax.tree.map(jnp.add, grads, lora_grad), kind), by_rows(x_grad)
 
         def actions(top: Weights, x: jax.Array, batch: PackedBatch) -> tuple[jax.Array, jax.Array]:
             hidden = x.reshape(-1, x.shape[-1])[batch.action_index]
@@ -100,9 +119,10 @@ class Learner:
                     more |= rerouted(routes.reshape(-1)[batch.action_index], batch.routes)
                 return value, LossStats({**stats.sums, **more}, stats.maxima)
 
-            return jax.grad(of_hidden, has_aux=True)(x)
+            x_grad, stats = jax.grad(of_hidden, has_aux=True)(x)
+            return by_rows(x_grad), stats
 
-        self._embed = jax.jit(embed)
+        self._embed = jax.jit(embedded)
         self._forward = jax.jit(forward, static_argnums=0)
         self._backward = jax.jit(backward, static_argnums=0, donate_argnums=(5, 6))
         self._head = jax.jit(head)
@@ -128,7 +148,7 @@ class Learner:
         adapters = [layer_weights(lora, i) for i in layers]
         grads = [jax.tree.map(jnp.zeros_like, adapter) for adapter in adapters]
         stats = []
-        for batch in batches:
+        for batch in map(self._placed, batches):
             if reference is not None:
                 batch = replace(batch, reference_logprobs=self.logprobs(reference, batch))
             state = self._state(batch)
@@ -170,14 +190,23 @@ class Learner:
 
     def logprobs(self, lora: Weights, batch: PackedBatch) -> jax.Array:
         """Log-probs [A] of a batch's actions, 0 on padding."""
+        batch = self._placed(batch)
         state, x = self._state(batch), self._embed(self._top, batch.tokens)
         for i in range(self._depth):
             x, _ = self._forward(self._kinds[i], self._base[i], layer_weights(lora, i), x, state)
         return self._actions(self._top, x, batch)[0]
 
+    def _placed(self, batch: PackedBatch) -> PackedBatch:
+        """The batch where the weights are, some rows on each device; what is listed by action is whole on all."""
+        mesh = self._mesh
+        if mesh is None:
+            return batch
+        laid = lambda x: rows(x, mesh) if np.ndim(x) == 2 else self._whole  # noqa: E731
+        return jax.tree.map(lambda x: jax.device_put(x, laid(x)), batch)
+
     def _state(self, batch: PackedBatch) -> Packed:
         positions, segments = jnp.asarray(batch.positions), jnp.asarray(batch.segments)
-        return Packed(positions, segments, jnp.zeros(positions.shape, jnp.uint32) if self._sparse else None)
+        return Packed(positions, segments, jnp.zeros_like(positions, jnp.uint32) if self._sparse else None)
 
 
 def make_update(optimizer: Optimizer) -> Callable[[Weights, Any, Weights], tuple[Weights, Any, dict[str, jax.Array]]]:

@@ -1,19 +1,31 @@
-"""How weights, adapter and cache lie on a mesh: what each logical axis is cut by, in one table.
+"""How weights, adapter, cache and batches lie on a mesh: what each logical axis is cut by, in one table.
 
-The cut is by tensors: each device has some heads, some of an MLP's columns (of all experts', which are computed one
-after the other), some of the vocabulary. XLA's partitioner follows the weights and adds what the devices must exchange.
+XLA's partitioner follows the weights and adds what the devices must exchange. An axis that the mesh's does not divide
+stays whole: heads are never cut through.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
+import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from jaxsearchrl.config import Config, MeshConfig
+from jaxsearchrl.errors import ConfigError
 from jaxsearchrl.models.architecture import Architecture
-from jaxsearchrl.models.decoder import Model
+from jaxsearchrl.models.decoder import Model, Weights
 from jaxsearchrl.models.state import KeyValues, LayerCache, Recurrent
 
-MESH_AXES = {
+AXES = ("data", "fsdp", "tensor", "expert")
+
+MESH_AXES: Mapping[str, str | tuple[str, ...]] = {
+    "row": ("data", "fsdp"),
+    "slot": "data",
+    "width": "fsdp",
+    "expert": "expert",
+    "expert_in": "fsdp",
     "vocab": "tensor",
     "heads": "tensor",
     "kv_heads": "tensor",
@@ -23,9 +35,73 @@ MESH_AXES = {
     "delta_values": "tensor",
     "delta_heads": "tensor",
 }
-"""Mesh axis of each logical axis that is cut; all others are whole on every device."""
+"""Mesh axes of each logical axis that is cut; all others are whole on every device."""
 
 Shardings = dict[str, NamedSharding]
+
+
+def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh | None:
+    """The mesh of the first devices that it needs (of all by default); None for one device, where nothing is cut.
+
+    Raises ConfigError for more devices than there are.
+    """
+    devices = jax.devices() if devices is None else devices
+    sizes = [getattr(config, axis) for axis in AXES]
+    others = math.prod(sizes[1:])
+    sizes[0] = sizes[0] or max(1, len(devices) // others)
+    count = math.prod(sizes)
+    if count > len(devices):
+        named = " x ".join(f"{axis} {size}" for axis, size in zip(AXES, sizes, strict=True))
+        raise ConfigError(f"mesh: {named} are {count} devices, but there are {len(devices)}")
+    return Mesh(np.array(devices[:count]).reshape(sizes), AXES) if count > 1 else None
+
+
+def check_cut(config: Config, mesh: Mesh) -> None:
+    """Raises ConfigError where slots or packed rows cannot be shared out evenly."""
+    data, fsdp = mesh.shape["data"], mesh.shape["fsdp"]
+    for key, size, parts, by in (
+        ("sampling.slots", config.sampling.slots, data, f"mesh.data = {data}"),
+        ("learning.pack_rows", config.learning.pack_rows, data * fsdp, f"mesh.data x mesh.fsdp = {data} x {fsdp}"),
+    ):
+        if size % parts:
+            raise ConfigError(f"{key} = {size} is no multiple of {by}: raise it to {-(-size // parts) * parts}")
+
+
+def describe(model: Model, mesh: Mesh) -> str:
+    """The mesh in words, and which of the model's axes it leaves whole although it has devices for them."""
+    units, found = _units(model.arch), {}
+    for spec in model.specs.values():
+        for axis, size in zip(spec.logical, spec.shape, strict=True):
+            by = MESH_AXES.get(axis)
+            if isinstance(by, str) and units.get(axis, size) % mesh.shape[by]:
+                found[axis] = f"{axis} ({units.get(axis, size)}, mesh.{by} = {mesh.shape[by]})"
+    sizes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items() if size > 1)
+    kept = f"; whole on every device, as they do not divide: {', '.join(found.values())}" if found else ""
+    return f"mesh of {mesh.size} devices: {sizes}{kept}"
+
+
+def mesh_of(weights: Weights) -> Mesh | None:
+    """The mesh that weights lie on; None for a single device."""
+    sharding = next(iter(weights.values())).sharding
+    mesh = sharding.mesh if isinstance(sharding, NamedSharding) else None
+    return mesh if isinstance(mesh, Mesh) and mesh.size > 1 else None
+
+
+def whole(weights: Weights) -> jax.sharding.Sharding:
+    """How something small lies beside weights: whole on each of their devices."""
+    sharding = next(iter(weights.values())).sharding
+    return NamedSharding(sharding.mesh, PartitionSpec()) if isinstance(sharding, NamedSharding) else sharding
+
+
+def rows(array: Any, mesh: Mesh) -> NamedSharding:
+    """Of an array [B, ...] of packed rows."""
+    return _sharding(("row", *[""] * (array.ndim - 1)), array.shape, {}, mesh)
+
+
+def state_shardings(state: Any, lora: Shardings, mesh: Mesh) -> Any:
+    """Of an optimizer's state: moments lie as their weights do, whose names they bear; all else is whole."""
+    other = NamedSharding(mesh, PartitionSpec())
+    return jax.tree_util.tree_map_with_path(lambda path, _: lora.get(getattr(path[-1], "key", ""), other), state)
 
 
 def shardings(model: Model, mesh: Mesh) -> Shardings:
@@ -57,7 +133,7 @@ def cache_shardings(cache: LayerCache, arch: Architecture, mesh: Mesh) -> LayerC
         return _sharding(axes, array.shape, units, mesh)
 
     if isinstance(cache, KeyValues):
-        axes = ("slot", "kv_heads", "position")
+        axes = ("slot", "kv_heads", "positions")
         return KeyValues(of(cache.keys, *axes), of(cache.values, *axes))
     return Recurrent(
         inputs=of(cache.inputs, "slot", "kernel", "delta_channels"),
@@ -74,8 +150,11 @@ def _units(arch: Architecture) -> Mapping[str, int]:
 
 
 def _sharding(axes: tuple[str, ...], shape: tuple[int, ...], units: Mapping[str, int], mesh: Mesh) -> NamedSharding:
-    def cut(axis: str, size: int) -> str | None:
-        by = MESH_AXES.get(axis)
-        return by if by in mesh.shape and units.get(axis, size) % mesh.shape[by] == 0 else None
+    def cut(axis: str, size: int) -> str | tuple[str, ...] | None:
+        by = MESH_AXES.get(axis, ())
+        names = [name for name in ([by] if isinstance(by, str) else by) if name in mesh.shape]
+        if not names or units.get(axis, size) % math.prod(mesh.shape[name] for name in names):
+            return None
+        return names[0] if len(names) == 1 else tuple(names)
 
     return NamedSharding(mesh, PartitionSpec(*map(cut, axes, shape)))

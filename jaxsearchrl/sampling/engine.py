@@ -6,21 +6,28 @@ new trajectory has in common with any slot's cache (a group's prompt, the tools'
 there instead of computed; a slot that was released is still a source until something else is written there. Slots are
 chosen, extended and reported in the order of uids, so that a run repeats whatever the timing of its tools.
 
+On a mesh whose "data" axis has D devices the slots are D banks, each on its own devices, which never exchange a slot: a
+program is the same one for every bank, with lists of its own. Other axes cut each bank as they cut the weights.
+
 A recurrent state or a window's keys, unlike those of full attention, serve at one length only. Of models that have such
 layers each slot keeps them at three: as they stand, where the last decode began (a stop string noticed late goes back
 there, and what was kept of the turn is computed again), and at the end of the prompt (for later tries of its group).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxsearchrl.config import SamplingConfig
 from jaxsearchrl.models.architecture import Architecture
 from jaxsearchrl.models.decoder import Model, Weights
+from jaxsearchrl.models.sharding import cache_shardings, mesh_of, whole
 from jaxsearchrl.models.state import LayerCache, empty_cache, is_bound
 from jaxsearchrl.sampling import programs
 from jaxsearchrl.sampling.chunks import Chunk, calls_of
@@ -53,11 +60,27 @@ def lower_programs(
 
     Those of bound layers ("remember", "rewind") are there if the model has any.
     """
-    S, C, T = config.slots, config.extend_chunks, config.chunk_tokens
+    mesh = mesh_of(base)
+    D = banks_of(base)
+    S, C, T = config.slots, D * config.extend_chunks, config.chunk_tokens
     sizes = (cache_length(config), config.read_block)
-    i32 = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.int32)  # noqa: E731
-    rows = programs.Rows(i32(S), i32(S), i32(S), i32(S), jax.ShapeDtypeStruct((S,), jnp.float32))
-    flags, seed = jax.ShapeDtypeStruct((S,), jnp.bool_), jax.eval_shape(jax.random.key, 0)
+    each, all_banks = PartitionSpec("data"), PartitionSpec()
+
+    def struct(dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
+        """Of what the host gives: an array for each bank, or a number for all."""
+        if mesh is None:
+            return jax.ShapeDtypeStruct(shape, dtype)
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, each if shape and D > 1 else all_banks))
+
+    def lower(program: Callable[..., Any], specs: Sequence[PartitionSpec], *arguments: Any, **options: Any) -> Any:
+        """Lowers a program of one bank for all of them. specs: which of its arguments each bank has its own of."""
+        if D > 1:
+            shards = {"mesh": mesh, "in_specs": tuple(specs), "out_specs": each, "axis_names": {"data"}}
+            program = jax.shard_map(program, **shards, check_vma=False)
+        if mesh is not None:  # else the partitioner might choose to give the cache back in another cut
+            of_cache = jax.tree.map(lambda x: x.sharding, cache)
+            options["out_shardings"] = (of_cache, None) if "keep_unused" in options else of_cache
+        return jax.jit(program, **options).lower(*arguments)
 
     def extend(base, lora, cache, tokens, rows, positions, blocks):
         return programs.extend(model, *sizes, base, lora, cache, tokens, rows, positions, blocks)
@@ -66,19 +89,54 @@ def lower_programs(
         more = (vocab_size, config.decode_steps)
         return programs.decode(model, *sizes, *more, base, lora, cache, rows, stop_ids, seed, steps, blocks)
 
-    weights, chunks = (base, lora, cache), (i32(C, T), i32(C), i32(C, T), i32())
+    def of_count(program: Callable[..., programs.Cache]) -> Callable[..., programs.Cache]:
+        return lambda cache, *lists: program(cache, *lists[:-1], lists[-1][0])
+
+    i32 = lambda *shape: struct(jnp.int32, *shape)  # noqa: E731
+    one, weights = struct(jnp.int32), (base, lora, cache)
+    rows = programs.Rows(i32(S), i32(S), i32(S), i32(S), struct(jnp.float32, S))
+    stop_ids = jax.ShapeDtypeStruct((MAX_STOP_IDS,), jnp.int32, sharding=one.sharding)
+    seed = jax.eval_shape(jax.random.key, 0)
+    seed = jax.ShapeDtypeStruct(seed.shape, seed.dtype, sharding=one.sharding)
+    of_weights, lists = (all_banks, all_banks, each), (i32(S), i32(D))
     lowered = {
-        "extend": jax.jit(extend, donate_argnums=2).lower(*weights, *chunks),
-        "fork": jax.jit(programs.fork, donate_argnums=0).lower(cache, i32(S), i32(S), flags, i32()),
+        "extend": lower(
+            extend,
+            (*of_weights, each, each, each, all_banks),
+            *weights,
+            i32(C, T),
+            i32(C),
+            i32(C, T),
+            one,
+            donate_argnums=2,
+        ),
+        "fork": lower(
+            of_count(programs.fork), [each] * 5, cache, i32(S), i32(S), struct(jnp.bool_, S), i32(D), donate_argnums=0
+        ),
         # keep_unused: nothing reads the buffers of an earlier start, but the new one is written into them.
-        "decode": jax.jit(decode, donate_argnums=2, keep_unused=True).lower(
-            *weights, rows, i32(MAX_STOP_IDS), seed, i32(), i32()
+        "decode": lower(
+            decode,
+            (*of_weights, each, *[all_banks] * 4),
+            *weights,
+            rows,
+            stop_ids,
+            seed,
+            one,
+            one,
+            donate_argnums=2,
+            keep_unused=True,
         ),
     }
     if is_bound(model.arch):
         for name, program in (("remember", programs.remember), ("rewind", programs.rewind)):
-            lowered[name] = jax.jit(program, donate_argnums=0).lower(cache, i32(S), i32())
+            lowered[name] = lower(of_count(program), [each] * 3, cache, *lists, donate_argnums=0)
     return lowered
+
+
+def banks_of(base: Weights) -> int:
+    """Into how many banks slots are cut beside these weights."""
+    mesh = mesh_of(base)
+    return mesh.shape.get("data", 1) if mesh else 1
 
 
 @dataclass
@@ -136,7 +194,11 @@ class Engine:
         self._sparse = [layer for layer in range(arch.layers) if arch.is_sparse(layer)]
         self._no_load = np.zeros((len(self._sparse), arch.experts.count), np.int64) if arch.experts else None
         self.load = self._no_load
-        self._cache = empty_slots(arch, config)
+        self._banks = banks_of(base)
+        if config.slots % self._banks:
+            raise ValueError(f"{config.slots} slots cannot be cut into {self._banks} banks")
+        self._bank_slots = config.slots // self._banks
+        self._cache = _laid_out(model, base, config)
         self._slots = [_Slot() for _ in range(config.slots)]
         self._rewinds: list[int] = []  # slots whose stop string was noticed late in this dispatch
         self._by_uid: dict[int, int] = {}
@@ -186,7 +248,8 @@ class Engine:
 
     def _compile(self, model: Model, vocab_size: int) -> None:
         """Compiles ahead of time: a call with another shape is an error, never a new compilation."""
-        abstract = jax.tree.map(jax.typeof, (self.base, self.lora, self._cache))
+        arrays = (self.base, self.lora, self._cache)
+        abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), arrays)
         lowered = lower_programs(model, self.config, vocab_size, *abstract)
         self._extend_program, self._fork_program, self._decode_program = (
             lowered.pop(name).compile() for name in ("extend", "fork", "decode")
@@ -226,12 +289,13 @@ class Engine:
             if request is None or slot.ids:
                 continue
             known = request.tokens[:-1]
-            if slot.fresh and any(self._serves(other, known)[0] > len(slot.tokens) for other in computed):
+            beside = [other for bank, other in computed if bank == self._bank(index)]
+            if slot.fresh and any(self._serves(other, known)[0] > len(slot.tokens) for other in beside):
                 waiting = True  # for a copy of what this pass computes
                 continue
             missing = list(known[len(slot.tokens) :])
             if slot.fresh:
-                computed.append(_Slot(tokens=list(known)))
+                computed.append((self._bank(index), _Slot(tokens=list(known))))
                 prompts.append(index)
                 self.counters.prompt_tokens += len(missing)
                 self.counters.forked_tokens += len(slot.tokens)
@@ -242,7 +306,7 @@ class Engine:
             slot.tokens, slot.fresh = list(known), False
         self._run_chunks(chunks)
         if self._bound and prompts:
-            self._cache = self._remember_program(self._cache, *self._padded(prompts))
+            self._cache = self._remember_program(self._cache, *self._lists(prompts))
             for index in prompts:
                 self._slots[index].prompt = len(self._slots[index].tokens)
         if waiting:
@@ -256,7 +320,10 @@ class Engine:
             if request is None or not slot.fresh:
                 continue
             known = request.tokens[:-1]
-            shared = [(0, False) if other.fresh else self._serves(other, known) for other in self._slots]
+            shared = [
+                (0, False) if other.fresh or self._bank(i) != self._bank(index) else self._serves(other, known)
+                for i, other in enumerate(self._slots)
+            ]
             source = int(np.argmax([length for length, _ in shared]))
             length, from_prompt = shared[source]
             if length > len(slot.tokens):
@@ -268,27 +335,38 @@ class Engine:
     def _copy(self, copies: list[tuple[int, int, bool]]) -> None:
         """Each copy is (source, target, whether as the source's prompt ended)."""
         sources, targets, from_prompt = zip(*copies, strict=True)
-        flags = np.zeros(len(self._slots), bool)
-        flags[: len(copies)] = from_prompt
-        sources, (targets, count) = self._padded(sources)[0], self._padded(targets)
-        self._cache = self._fork_program(self._cache, sources, targets, flags, count)
+        here = [source % self._bank_slots for source in sources]
+        *lists, counts = self._lists(targets, here, from_prompt)
+        self._cache = self._fork_program(self._cache, lists[1], lists[0], lists[2].astype(bool), counts)
 
-    def _padded(self, slots: Sequence[int]) -> tuple[np.ndarray, np.int32]:
-        """Some slots as an array of all slots' length, and how many they are."""
-        padded = np.zeros(len(self._slots), np.int32)
-        padded[: len(slots)] = slots
-        return padded, np.int32(len(slots))
+    def _lists(self, slots: Sequence[int], *more: Sequence[int]) -> tuple[np.ndarray, ...]:
+        """For each bank a list of those of the slots that are its own, by their numbers in it.
+
+        more: columns beside the slots. Returns [S] for the slots and each column, bank after bank, padded at the end of
+        each, and the lengths of the banks' lists [D].
+        """
+        columns, counts = np.zeros((1 + len(more), len(self._slots)), np.int32), np.zeros(self._banks, np.int32)
+        for slot, *values in zip(slots, *more, strict=True):
+            bank = self._bank(slot)
+            columns[:, bank * self._bank_slots + counts[bank]] = [slot % self._bank_slots, *values]
+            counts[bank] += 1
+        return (*columns, counts)
+
+    def _bank(self, slot: int) -> int:
+        return slot // self._bank_slots
 
     def _run_chunks(self, chunks: list[Chunk]) -> None:
-        C, T = self.config.extend_chunks, self.config.chunk_tokens
-        for call in calls_of(chunks, C, apart=self._bound):
-            tokens, rows = np.zeros((C, T), np.int32), np.zeros(C, np.int32)
-            positions = np.full((C, T), self._capacity, np.int32)
+        C, T, D = self.config.extend_chunks, self.config.chunk_tokens, self._banks
+        of_banks = [[chunk for chunk in chunks if self._bank(chunk[0]) == bank] for bank in range(D)]
+        for calls in zip_longest(*(calls_of(of_bank, C, apart=self._bound) for of_bank in of_banks), fillvalue=()):
+            tokens, rows = np.zeros((D * C, T), np.int32), np.zeros(D * C, np.int32)
+            positions = np.full((D * C, T), self._capacity, np.int32)
             longest = 0
-            for i, (slot, start, ids) in enumerate(call):
-                tokens[i, : len(ids)], rows[i] = ids, slot
-                positions[i, : len(ids)] = np.arange(start, start + len(ids))
-                longest = max(longest, start + len(ids))
+            for bank, call in enumerate(calls):
+                for i, (slot, start, ids) in enumerate(call, start=bank * C):
+                    tokens[i, : len(ids)], rows[i] = ids, slot % self._bank_slots
+                    positions[i, : len(ids)] = np.arange(start, start + len(ids))
+                    longest = max(longest, start + len(ids))
             self._cache = self._extend_program(
                 self.base, self.lora, self._cache, tokens, rows, positions, self._blocks(longest)
             )
@@ -322,10 +400,10 @@ class Engine:
         self.counters.decode_calls += 1
         out = jax.device_get(out)
         if self.load is not None and out.load is not None:
-            self.load = self.load + out.load[self._sparse]
+            self.load = self.load + out.load.sum(0)[self._sparse]
         results = [self._collect(i, out) for i in range(S) if i in busy]
         if self._rewinds:
-            self._cache = self._rewind_program(self._cache, *self._padded(self._rewinds))
+            self._cache = self._rewind_program(self._cache, *self._lists(self._rewinds))
             self._rewinds = []
         return sorted((r for r in results if r), key=lambda r: r.uid)
 
@@ -371,6 +449,20 @@ class Engine:
 
     def _blocks(self, length: int) -> np.int32:
         return np.int32(min(-(-length // self.config.read_block), self._capacity // self.config.read_block))
+
+
+def _laid_out(model: Model, base: Weights, config: SamplingConfig) -> programs.Cache:
+    """The cache of empty slots where the weights are, each bank and each part on its devices only."""
+    mesh, other = mesh_of(base), whole(base)
+
+    def zeros(layer: LayerCache) -> LayerCache:
+        if mesh is None:
+            return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype, device=other), layer)
+        cut = cache_shardings(layer, model.arch, mesh)
+        return jax.tree.map(lambda x, sharding: jnp.zeros(x.shape, x.dtype, device=sharding), layer, cut)
+
+    abstract = jax.eval_shape(lambda: empty_slots(model.arch, config))
+    return jax.tree.map(zeros, abstract, is_leaf=lambda x: isinstance(x, LayerCache))
 
 
 def _common(a: Sequence[int], b: Sequence[int]) -> int:

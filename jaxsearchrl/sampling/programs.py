@@ -55,8 +55,8 @@ class Rows:
 class Decoded(NamedTuple):
     """tokens and logprobs [S, steps] (the first counts[s] are real), counts [S], stopped [S] (by a stop id).
 
-    routes [S, steps] uint32: of the pass that each token was sampled from (see models/routes.py). load [layers, E]
-    int32: how often those passes chose each expert. Both are None for a model without experts.
+    routes [S, steps] uint32: of the pass that each token was sampled from (see models/routes.py). load [D, layers, E]
+    int32: how often each bank's passes chose each expert. Both are None for a model without experts.
     """
 
     tokens: jax.Array
@@ -194,4 +194,5 @@ def decode(
     )
     start = (jnp.int32(0), cache.layers, rows.pending, rows.lengths, empty)
     _, layers, _, _, out = lax.while_loop(going, body, start)
-    return Cache(layers, _bound(cache), cache.prompt), out
+    load = None if out.load is None else out.load[None]
+    return Cache(layers, _bound(cache), cache.prompt), out._replace(load=load)

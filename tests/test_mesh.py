@@ -1,0 +1,236 @@
+"""One device or eight: the same tokens, log-probs and gradients, from arrays that are cut as the mesh says.
+
+Eight devices need a process of their own (`python tests/test_mesh.py`), which reports.
+"""
+
+import functools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxsearchrl.config import LearningConfig, LoraConfig, MeshConfig, SamplingConfig
+from jaxsearchrl.errors import ConfigError
+from jaxsearchrl.learning.learner import Learner, make_update, policy_loss
+from jaxsearchrl.learning.optimizer import make_optimizer
+from jaxsearchrl.learning.packing import pack, row_from
+from jaxsearchrl.models.architecture import DeltaNet, Experts, Rope
+from jaxsearchrl.models.decoder import build_model, init_lora
+from jaxsearchrl.models.sharding import lora_shardings, make_mesh, mesh_of, shardings, state_shardings
+from jaxsearchrl.models.tiny import tiny_architecture
+from jaxsearchrl.sampling.contract import SampleRequest
+from jaxsearchrl.sampling.engine import Engine
+from jaxsearchrl.telemetry.compilations import compilations
+from jaxsearchrl.trajectory import Trajectory
+
+ROOT = Path(__file__).parents[1]
+SIZES = {"d_model": 32, "heads": 8, "kv_heads": 4, "head_dim": 16, "mlp_dim": 48, "vocab_size": 64}
+MODELS = {
+    "dense": ("qwen2", SIZES),
+    "experts": ("qwen3_moe", {**SIZES, "experts": Experts(count=4, chosen=2, width=24, normalised=True)}),
+    "delta": (
+        "qwen3_5_text",
+        {**SIZES, "rope": Rope(share=0.25), "delta": DeltaNet(8, 8, key_dim=8, value_dim=8, kernel=4)},
+    ),
+}
+MESHES = {
+    "data 8": MeshConfig(data=8),
+    "fsdp 8": MeshConfig(fsdp=8),
+    "tensor 4": MeshConfig(tensor=4),
+    "2 x 2 x 2": MeshConfig(data=2, fsdp=2, tensor=2),
+    "expert 4": MeshConfig(expert=4),
+}
+CASES = [("dense", mesh) for mesh in MESHES if mesh != "expert 4"]
+CASES += [("experts", "expert 4"), ("experts", "data 8"), ("delta", "2 x 2 x 2"), ("delta", "data 8")]
+SAMPLING = SamplingConfig(slots=8, capacity=48, extend_chunks=2, chunk_tokens=8, decode_steps=4, read_block=16)
+
+
+@pytest.fixture(scope="module")
+def report():
+    command = [sys.executable, __file__]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=ROOT)
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(("model", "mesh"), CASES)
+def test_gradient_update_and_logprobs_are_those_of_one_device(report, model, mesh):
+    found = report[f"{model}, {mesh}"]
+    assert found["gradient"] < 1e-5
+    assert found["adapter"] < 1e-5
+    assert found["logprobs"] < 1e-5
+
+
+@pytest.mark.parametrize(("model", "mesh"), CASES)
+def test_what_is_sampled_is_the_same(report, model, mesh):
+    found = report[f"{model}, {mesh}"]
+    assert found["same tokens"]
+    assert found["sampled logprobs"] < 1e-5
+
+
+@pytest.mark.parametrize(("model", "mesh"), CASES)
+def test_nothing_is_compiled_again_and_the_base_is_there_once(report, model, mesh):
+    found = report[f"{model}, {mesh}"]
+    assert found["compiled in the second update"] == 0
+    assert found["compiled while sampling again"] == 0
+    assert found["shared"]
+
+
+@pytest.mark.parametrize(
+    ("model", "mesh", "base", "cache"),
+    # Shares of one device's; what is not cut (biases, kv heads that do not divide) is the rest.
+    [
+        ("dense", "data 8", 1.0, 1 / 8),
+        ("dense", "fsdp 8", 1 / 8, 1.0),
+        ("dense", "tensor 4", 1 / 4, 1 / 4),
+        ("dense", "2 x 2 x 2", 1 / 4, 1 / 4),
+    ],
+)
+def test_a_device_holds_its_share(report, model, mesh, base, cache):
+    found = report[f"{model}, {mesh}"]
+    assert base <= found["base"] < base + 0.05
+    assert found["cache"] == pytest.approx(cache)
+
+
+def test_a_device_holds_its_experts(report):
+    assert report["experts, expert 4"]["experts"] == 1 / 4
+
+
+@pytest.mark.parametrize("mesh", ["data 8", "2 x 2 x 2"])
+def test_a_pass_over_rows_takes_its_share_of_memory(report, mesh):
+    """Of the temporaries of a layer's backward pass; what is gathered and added up stays."""
+    assert report[f"dense, {mesh}"]["temporaries"] < {"data 8": 0.3, "2 x 2 x 2": 0.45}[mesh]
+
+
+def test_more_devices_than_there_are_are_refused():
+    with pytest.raises(
+        ConfigError, match=r"mesh: data 2 x fsdp 1 x tensor 3 x expert 1 are 6 devices, but there are 4"
+    ):
+        make_mesh(MeshConfig(data=2, tensor=3), range(4))
+
+
+def test_one_device_has_no_mesh():
+    assert make_mesh(MeshConfig(), range(1)) is None
+    assert make_mesh(MeshConfig(data=0), range(1)) is None
+
+
+def test_data_takes_what_the_others_leave():
+    assert make_mesh(MeshConfig(data=0, tensor=2), range(8)).shape["data"] == 4
+
+
+# ---------------------------------------- the process of eight devices
+
+
+def learn(model, base, lora, batches):
+    """Gradient, adapter after two updates, log-probs under it; how much was compiled in the second; temporaries."""
+    learner = Learner(model, base, policy_loss(LearningConfig()), vocab_size=62, temperature=1.0)
+    optimizer, mesh = make_optimizer(LearningConfig(learning_rate=1e-3), 10), mesh_of(base)
+    update, state = make_update(optimizer), optimizer.init(lora)
+    if mesh:
+        state = jax.device_put(state, state_shardings(state, lora_shardings(model, mesh), mesh))
+    gradient, compiled = None, 0
+    for _ in range(2):
+        before = compilations()
+        grads, _ = learner.gradient(lora, batches, 100.0)
+        gradient = gradient or jax.device_get(grads)
+        lora, state, _ = update(grads, state, lora)
+        compiled = compilations() - before
+    abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), lora)
+    lowered = learner.lower_programs(abstract, learner._placed(batches[0]) if mesh else jax.device_put(batches[0]))
+    temporaries = lowered["backward 0"].compile().memory_analysis().temp_size_in_bytes
+    logprobs = [np.asarray(learner.logprobs(lora, batch)) for batch in batches]
+    return gradient, jax.device_get(lora), logprobs, compiled, temporaries
+
+
+def sample(engine, lora, prompts):
+    """Two turns of each trajectory."""
+    engine.renew(lora, 11)
+    before, results = compilations(), {}
+    tokens = {uid: list(prompt) for uid, prompt in enumerate(prompts)}
+    for turn in range(2):
+        for uid in tokens:
+            engine.submit(SampleRequest(uid, tokens[uid], 7, 1.0))
+        waiting = set(tokens)
+        while waiting:
+            for result in engine.poll():
+                waiting.remove(result.uid)
+                results[result.uid, turn] = result
+                tokens[result.uid] += [*result.ids, 9, 8, 7]
+    return results, compilations() - before
+
+
+def furthest(ours, theirs):
+    """The largest difference, as a share of the largest value."""
+    pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
+    return float(max(np.abs(np.asarray(x) - y).max() / max(np.abs(y).max(), 1e-9) for x, y in pairs))
+
+
+def on_one_device(tree):
+    """Bytes of the arrays' parts on the first device."""
+    return sum(x.addressable_shards[0].data.nbytes for x in jax.tree.leaves(tree))
+
+
+@functools.cache
+def outcome(name, mesh_name=None):
+    family, sizes = MODELS[name]
+    model = build_model(tiny_architecture(family, **sizes), LoraConfig(rank=2))
+    rng = np.random.default_rng(0)
+    base = {n: 0.3 * rng.standard_normal(s.shape, np.float32) for n, s in model.specs.items()}
+    lora = {n: v + 0.1 * rng.standard_normal(v.shape, np.float32) for n, v in init_lora(model, 0).items()}
+    batches = pack(make_rows(rng), pack_rows=8, pack_tokens=32).batches
+    shared = rng.integers(8, 60, 11).tolist()
+    prompts = [[*shared, *rng.integers(8, 60, 1 + n // 3).tolist()] for n in range(8)]
+    mesh = make_mesh(MESHES[mesh_name]) if mesh_name else None
+    laid = (shardings(model, mesh), lora_shardings(model, mesh)) if mesh else (None, None)
+    base, lora = (jax.device_put(x, y) for x, y in zip((base, lora), laid, strict=True))
+    copy = jax.tree.map(jnp.copy, lora)  # the updates give theirs up
+    engine = Engine(model, base, lora, SAMPLING, stop_ids=(5,), vocab_size=62, seed=0)
+    sampled, _ = sample(engine, lora, prompts)
+    _, again = sample(engine, lora, prompts)
+    experts = [value for name, value in base.items() if ".experts." in name]
+    held = on_one_device(base), on_one_device(engine._cache), on_one_device(experts)
+    return *learn(model, base, copy, batches), sampled, again, held, engine.base is base
+
+
+def compare(name, mesh_name):
+    one, many = outcome(name), outcome(name, mesh_name)
+    results = [(many[5][key], one[5][key]) for key in one[5]]
+    return {
+        "gradient": furthest(many[0], one[0]),
+        "adapter": furthest(many[1], one[1]),
+        "logprobs": furthest(many[2], one[2]),
+        "compiled in the second update": many[3],
+        "temporaries": many[4] / one[4],
+        "same tokens": all(ours.ids == theirs.ids for ours, theirs in results),
+        "sampled logprobs": float(max(np.abs(np.subtract(x.logprobs, y.logprobs)).max() for x, y in results)),
+        "compiled while sampling again": many[6],
+        "base": many[7][0] / one[7][0],
+        "cache": many[7][1] / one[7][1],
+        "experts": many[7][2] / max(one[7][2], 1),
+        "shared": many[8],
+    }
+
+
+def make_rows(rng):
+    rows = []
+    for uid in range(10):
+        trajectory = Trajectory()
+        trajectory.append_prompt(rng.integers(8, 60, 9 + uid % 3).tolist())
+        ids = rng.integers(8, 60, 5 + uid % 4).tolist()
+        trajectory.append_sampled(ids, rng.uniform(-5, -2, len(ids)))
+        rows.append(row_from(uid, trajectory, float(rng.normal())))
+    return rows
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_num_cpu_devices", 8)
+    jax.config.update("jax_threefry_partitionable", True)
+    print(json.dumps({f"{model}, {mesh}": compare(model, mesh) for model, mesh in CASES}))

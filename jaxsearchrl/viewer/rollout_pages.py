@@ -55,7 +55,7 @@ def rollout_page(here: Here, run: Run, split: str, step: str, number: str) -> st
         turns=[_turn(turn, words) for turn in record.turns],
         names=part_names([summary]),
         scale=scale_of(contents.summaries),
-        capacity=_whole(run.setting("sampling", "capacity")),
+        capacity=run.setting("sampling", "capacity", int),
         key_of=key_of,
         **_ways(contents, summary),
     )
@@ -177,7 +177,3 @@ def _token(token: int, text: str, logprob: float | None, run: Run, side: str) ->
         kind += " special"
     shown = visible(text.replace("\n", "⏎\n")) if text else f"[{token}]"
     return f'<span class="{kind}" title="{words}">{shown}</span>'
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and value > 0 else None

@@ -69,8 +69,8 @@ class Site:
 
     def page(self, path: str, query: Mapping[str, str]) -> Page:
         """The page of an address (decoded, without a slash in front). A fault is a page too."""
-        if path.startswith("_viewer/"):
-            return self._asset(path.removeprefix("_viewer/"))
+        if (asset := path.removeprefix("_viewer/")) != path and asset in _STATIC_TYPES:
+            return Page((STATIC / asset).read_bytes(), _STATIC_TYPES[asset])
         here = Here(path, self.runs, query, self._exported, "" if self._exported else self.signature(path) or "")
         try:
             text = self._text(here)
@@ -105,9 +105,10 @@ class Site:
             yield f"{run.base}tasks.html"
             for task in dataset_pages.tasks_of(run):
                 yield f"{run.base}tasks/{task}.html"
-            for document in dataset_pages.documents_of(run):
-                yield f"{run.base}documents/{document}.html"
-                yield f"{run.base}documents/{document}.txt"
+            for key, use in dataset_pages.documents_of(run).items():
+                yield f"{run.base}documents/{key}.html"
+                if run.documents.read(use.id):
+                    yield f"{run.base}documents/{key}.txt"
 
     def _run_of(self, path: str) -> Run | None:
         """The run with the longest address in front of a path."""
@@ -125,8 +126,3 @@ class Site:
             if match := re.fullmatch(pattern, rest):
                 return make(here, run, *match.groups())
         return None
-
-    def _asset(self, name: str) -> Page:
-        if name not in _STATIC_TYPES:
-            return Page(b"not found", "text/plain", 404)
-        return Page((STATIC / name).read_bytes(), _STATIC_TYPES[name])

@@ -14,10 +14,12 @@ LONGEST = 20_000
 """Characters of one text on a page; the plain-text page has all of them."""
 
 _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
-# Letters and marks that are blank all the same: fillers, a joiner, the selectors in which text can be hidden.
 _SUSPECT = re.compile("[^\n\t -~\u00a0-\u00ac\u00ae-\u02ff]")  # what is neither a plain line's nor Latin
 _MARK = Markup('<span class="hidden-char" title="{}">{}</span>')
-_BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufe00-\ufe0e\U000e0100-\U000e01ef]")
+# Letters, marks and what has no name yet, blank all the same: fillers, a joiner, selectors and tags that can hide text.
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u2800\u3164\ufe00-\ufe0e\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
+)
 
 
 def visible(text: str) -> Markup:

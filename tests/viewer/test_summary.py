@@ -18,7 +18,6 @@ def test_the_strip_has_the_tokens_of_each_turn_and_of_its_answer():
     summary = summary_of(episode())
     assert summary.strips == (Strip(("search",), 3, 1), Strip(("curate", "finish"), 2, 2))
     assert (summary.prompt_tokens, summary.tokens) == (4, 12)
-    assert summary.states == ("curated", "never")
     assert summary.documents == ("007", "099")
     assert summary.flags == ()
 

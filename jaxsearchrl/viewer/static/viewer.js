@@ -49,7 +49,10 @@ function arrangeGroups() {
 function setUpGroups() {
   const form = document.getElementById("view");
   if (!form) return;
-  for (const [name, value] of address()) if (form.elements[name]) form.elements[name].value = value;
+  for (const name of ["sort", "show", "outcome", "task"]) {
+    const value = address().get(name);
+    if (value !== null) form.elements[name].value = value;
+  }
   form.addEventListener("input", event => {
     if (event.target.name === "text") return;  // the server looks for it
     keep(event.target.name, event.target.value === "order" ? "" : event.target.value);
@@ -106,7 +109,7 @@ function setUpRowFilter() {
     const rows = all("tr[data-task]");
     for (const row of rows) {
       row.hidden = !row.dataset.task.toLowerCase().includes(words) ||
-        Boolean(split) && !row.dataset.splits.split(" ").includes(split);
+        Boolean(split) && !row.dataset.splits.split("/").includes(split);
     }
     document.getElementById("shown").value = `${rows.filter(row => !row.hidden).length} of ${rows.length}`;
   };

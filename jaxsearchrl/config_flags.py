@@ -52,7 +52,7 @@ def parse_flags(argv: Sequence[str], overrides: list[Override]) -> list[str]:
         raise UserError(f"{error} (--help lists the flags)") from None
     if positional:
         raise UserError(
-            f"unexpected argument {positional[0]!r}; a flag is written --name=value, a setting --config.section.key=value"
+            f"unexpected argument {positional[0]!r}; write --name=value, a setting as --config.section.key=value"
         )
     return rest[:1]
 

@@ -39,8 +39,10 @@ def main(overrides: Sequence[Override]) -> None:
     if _TEXT.value is not None:
         print_text(text_of(find_runs(_WORKDIR.value), _TEXT.value, colour=sys.stdout.isatty()))
     elif _EXPORT.value is not None:
-        count = write_site(Site(_WORKDIR.value, exported=True), _EXPORT.value)
+        count, faults = write_site(Site(_WORKDIR.value, exported=True), _EXPORT.value)
         print(f"{count} files in {_EXPORT.value}; open index.html")
+        if faults:
+            print(f"{faults} of them say why a record cannot be shown", file=sys.stderr)
     else:
         _serve()
 

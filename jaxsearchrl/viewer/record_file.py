@@ -161,7 +161,7 @@ def _blocks(path: Path, restart: _Restart, restarts: list[_Restart]) -> Iterator
                 kept, stored = state.copy(), len(data)
                 try:
                     data, state = _inflated(data, state)
-                except zlib_ng.error as error:
+                except zlib_ng.error as error:  # type: ignore[misc]  # its stub has an instance, not a class
                     if stored == 1:
                         raise UserError(f"{path}: damaged at byte {file.tell()} ({error})") from error
                     file.seek(-stored, SEEK_CUR)  # again in smaller pieces: the error took what stands before it

@@ -156,12 +156,12 @@ def find_runs(workdir: str | Path) -> list[Run]:
 
 
 def _folders(folder: Path, depth: int) -> Iterator[Path]:
-    """The folder and those in it that may be read. Below `rollouts` lie records, whatever their folders are called."""
+    """The folder and those in it that may be read; not those of records, whatever their splits are called."""
     yield folder
-    if depth and folder.name != "rollouts":
+    if depth:
         for path in sorted(folder.iterdir()):
-            readable = os.access(path, os.R_OK | os.X_OK)
-            if readable and path.is_dir() and not path.is_symlink() and not path.name.startswith("."):
+            passed_over = path.name == "rollouts" or path.name.startswith(".") or path.is_symlink()
+            if not passed_over and path.is_dir() and os.access(path, os.R_OK | os.X_OK):
                 yield from _folders(path, depth - 1)
 
 

@@ -22,6 +22,7 @@ from jaxsearchrl.errors import UserError
 from jaxsearchrl.viewer import dataset_pages, rollout_pages, run_pages, step_pages
 from jaxsearchrl.viewer.render import Here, fault_page
 from jaxsearchrl.viewer.runs import Run, find_runs
+from jaxsearchrl.viewer.visible import plain
 
 STATIC = Path(__file__).parent / "static"
 _STATIC_TYPES = {"viewer.css": "text/css", "viewer.js": "text/javascript", "viewer.svg": "image/svg+xml"}
@@ -75,10 +76,13 @@ class Site:
         try:
             text = self._text(here)
         except (UserError, OSError) as error:
-            return Page(fault_page(here, str(error)).encode("utf-8", "replace"), status=500)
-        if text is None:
-            return Page(fault_page(here, "There is no such page.").encode("utf-8", "replace"), status=404)
-        return Page(text.encode("utf-8", "replace"), "text/plain" if path.endswith(".txt") else "text/html")
+            fault, status = str(error), 500
+        else:
+            fault, status = ("There is no such page.", 404) if text is None else ("", 200)
+        kind = "text/plain" if path.endswith(".txt") else "text/html"
+        if fault:
+            text = plain(f"{fault}\n") if kind == "text/plain" else fault_page(here, fault)
+        return Page((text or "").encode("utf-8", "replace"), kind, status)
 
     def signature(self, path: str) -> str | None:
         """Changes whenever the page may; None for a page that never does while it stands."""

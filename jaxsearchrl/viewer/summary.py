@@ -75,7 +75,7 @@ def summarise(data: Mapping[str, Any], number: int) -> Summary:
     spans, turns = data["spans"], data["turns"]
     places = [(str(span["kind"]), _count(span["start"]), _count(span["stop"])) for span in spans]
     end = places[-1][2] if places else 0
-    kinds = [[kind_of(call) for call in turn["calls"]] for turn in turns]
+    kinds: list[list[Kind]] = [[kind_of(call) for call in turn["calls"]] for turn in turns]
     return Summary(
         number=number,
         task_id=str(data["task_id"]),
@@ -107,7 +107,10 @@ def kind_of(call: Mapping[str, Any]) -> Kind:
 
 @lru_cache(maxsize=1024)
 def _kind_by_name(name: str) -> Kind:
-    return next((kind for part, kind in _NAMES.items() if part in name.lower()), "text")
+    for part, kind in _NAMES.items():
+        if part in name.lower():
+            return kind
+    return "text"
 
 
 def _strips(turns: Sequence[Mapping[str, Any]], kinds: Sequence[Sequence[Kind]], end: int) -> tuple[Strip, ...]:

@@ -50,6 +50,27 @@ def test_flags_say_what_is_out_of_order():
     assert summary_of(episode(outcome="empty")).flags == ("nothing handed over",)
 
 
+@pytest.mark.parametrize("value", ["x", None, True, -1, 0.5, 2**31, 10**400, [1]])
+def test_what_is_no_count_makes_no_summary(value):
+    for change in (
+        lambda data: data.update(group=value),
+        lambda data: data["spans"][-1].update(stop=value),
+        lambda data: data["turns"][0].update(tokens=[4, value]),
+    ):
+        data = json.loads(to_json_line(episode()))
+        change(data)
+        with pytest.raises((TypeError, ValueError)):
+            summarise(data, 1)
+
+
+@pytest.mark.parametrize("value", ["x", True, float("nan"), float("inf"), 10**400, {}])
+def test_what_is_no_number_makes_no_summary(value):
+    for key in ("reward", "advantage", "seconds"):
+        data = json.loads(to_json_line(episode())) | {key: value}
+        with pytest.raises((TypeError, ValueError)):
+            summarise(data, 1)
+
+
 def test_an_agent_without_tokens_has_a_strip_by_its_letters():
     turn = TurnRecord(text="x" * 40, observation="y" * 8)
     assert summary_of(episode(tokens=(), spans=(), sample_logprobs=(), turns=(turn,))).strips == (

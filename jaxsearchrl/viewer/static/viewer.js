@@ -50,8 +50,10 @@ function setUpGroups() {
   const form = document.getElementById("view");
   if (!form) return;
   for (const name of ["sort", "show", "outcome", "task"]) {
-    const value = address().get(name);
-    if (value !== null) form.elements[name].value = value;
+    const value = address().get(name), field = form.elements[name];
+    if (value === null) continue;
+    field.value = value;
+    if (name === "outcome" && field.value !== value) field.add(new Option(value, value, true, true));  // none here has it
   }
   form.addEventListener("input", event => {
     if (event.target.name === "text") return;  // the server looks for it

@@ -13,8 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxsearchrl.records import records_path, to_json_line, write_records
-from jaxsearchrl.viewer.dataset_pages import tasks_of
-from jaxsearchrl.viewer.groups import key_of
 from jaxsearchrl.viewer.site import Site
 from jaxsearchrl.viewer.write_site import write_site
 from tests.viewer.conftest import DOCUMENTS, episode, make_run, step_of
@@ -297,18 +295,6 @@ def test_ids_that_differ_in_halves_of_a_pair_are_two(new_run):
     site = Site(folder)
     list(site.paths())
     assert text(site, "tasks.html").count("<tr data-splits") == 3
-
-
-def test_what_is_gathered_is_gathered_again_when_a_file_changes(new_run):
-    """Also where the new contents come to lie in memory where those before last did."""
-    folder = new_run()
-    (run,) = Site(folder).runs
-    path = folder / "rollouts/train/step_000005.jsonl"
-    for count in range(1, 12):
-        path.write_text(f"{to_json_line(episode(step=5, task_id=f'new-{count}'))}\n" * count)
-        run.file("train", 5).contents()
-        if count % 2:
-            assert key_of(f"new-{count}") in tasks_of(run)
 
 
 def test_a_folder_of_runs(new_run, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxsearchrl.viewer.visible import finder, lit, plain, visible
+from jaxsearchrl.viewer.visible import LONGEST, finder, lit, plain, visible
 
 TRICKS = {
     "\u202eevil": "U+202E",
@@ -62,3 +62,12 @@ def test_gold_is_marked_where_it_stands_by_itself():
     assert lit('"a<b"', found) == "&#34;<mark>a&lt;b</mark>&#34;"
     assert lit("<i>", finder([])) == "&lt;i&gt;"
     assert finder(["", " "]) is None
+
+
+def test_of_a_long_text_the_beginning_is_shown_and_how_much_is_not():
+    more = '<span class="note"> … 3 more characters</span>'
+    assert visible("a" * LONGEST + "<b>") == "a" * LONGEST + more
+    assert (
+        lit("a" * (LONGEST - 4) + " <b>xyz", finder(["<b"])) == "a" * (LONGEST - 4) + " <mark>&lt;b</mark>&gt;" + more
+    )
+    assert visible("a" * LONGEST) == "a" * LONGEST

@@ -212,9 +212,12 @@ def test_a_page_follows_its_run(page, serve, new_run):
     assert page.get_by_role("link", name="3", exact=True).count() == 0
     write_records(folder, "train", 3, step_of(3))
     MetricsFile(folder).append(3, "train", {"reward": 0.9})
+    (folder / "report.md").write_text("all is well")
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"kind": "train", "step": 4, "rew')  # at work
-    page.get_by_role("link", name="3", exact=True).click()  # waits for it
+    page.get_by_role("link", name="3", exact=True).wait_for()
+    assert page.locator("details[open] summary").all_inner_texts() == ["Configuration"]  # not what has come before it
+    page.get_by_role("link", name="3", exact=True).click()
     page.wait_for_url("**/train/3.html")
     page.go_back()
     assert page.locator("main").get_attribute("data-smooth") == "1"

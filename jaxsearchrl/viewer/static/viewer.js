@@ -213,9 +213,9 @@ function follow() {
     if (answer.status !== 200) return;
     tag = (answer.headers.get("ETag") || "").replaceAll('"', "");
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
-    const open = all("details", main).map(fold => fold.open), focus = document.activeElement.getAttribute("href");
+    const open = all("details[open]", main).map(fold => fold.id), focus = document.activeElement.getAttribute("href");
     main.replaceChildren(...fresh.childNodes);
-    all("details", main).forEach((fold, at) => { fold.open = open[at] || false; });
+    for (const fold of all("details", main)) fold.open = open.includes(fold.id);
     setUpPage();
     if (focus) all("a", main).find(link => link.getAttribute("href") === focus)?.focus({ preventScroll: true });
   }, 2000);

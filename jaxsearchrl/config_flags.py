@@ -51,7 +51,9 @@ def parse_flags(argv: Sequence[str], overrides: list[Override]) -> list[str]:
     except flags.Error as error:
         raise UserError(f"{error} (--help lists the flags)") from None
     if positional:
-        raise UserError(f"unexpected argument {positional[0]!r}; a setting is written --config.section.key=value")
+        raise UserError(
+            f"unexpected argument {positional[0]!r}; write --name=value, a setting as --config.section.key=value"
+        )
     return rest[:1]
 
 

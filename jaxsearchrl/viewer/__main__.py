@@ -4,14 +4,16 @@ python -m jaxsearchrl.viewer --workdir=runs/demo
 """
 
 import sys
+from collections.abc import Sequence
 
-from absl import app, flags
+from absl import flags
 
-from jaxsearchrl.errors import UserError
+from jaxsearchrl.config_flags import Override, run_app
+from jaxsearchrl.errors import ConfigError, UserError
 from jaxsearchrl.viewer.runs import find_runs
 from jaxsearchrl.viewer.server import ViewerServer
 from jaxsearchrl.viewer.site import Site
-from jaxsearchrl.viewer.terminal import text_of
+from jaxsearchrl.viewer.terminal import print_text, text_of
 from jaxsearchrl.viewer.write_site import write_site
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "A run folder, or a folder of several.")
@@ -28,21 +30,27 @@ _EXPORT = flags.DEFINE_string(
 )
 
 
-def main() -> None:
+def main(overrides: Sequence[Override]) -> None:
     """Serves, prints or writes what the flags name. Raises UserError for whatever its user can put right."""
+    if overrides:
+        raise ConfigError(f"--config.{overrides[0][0]}: the explorer takes no settings; it reads those of the run")
     if not _WORKDIR.value:
         raise UserError("--workdir is missing; e.g. --workdir=runs/demo")
     if _TEXT.value is not None:
-        print(text_of(find_runs(_WORKDIR.value), _TEXT.value, colour=sys.stdout.isatty()), end="")
+        print_text(text_of(find_runs(_WORKDIR.value), _TEXT.value, colour=sys.stdout.isatty()))
     elif _EXPORT.value is not None:
-        count = write_site(Site(_WORKDIR.value, exported=True), _EXPORT.value)
+        count, faults = write_site(Site(_WORKDIR.value, exported=True), _EXPORT.value)
         print(f"{count} files in {_EXPORT.value}; open index.html")
+        if faults:
+            print(f"{faults} of them say why a record cannot be shown", file=sys.stderr)
     else:
         _serve()
 
 
 def _serve() -> None:
     server = ViewerServer(Site(_WORKDIR.value or ""), _HOST.value, _PORT.value)
+    # Threads that uncompress hold the interpreter for moments only; after its usual 5 ms they would hardly run at all.
+    sys.setswitchinterval(0.0005)
     print(f"{len(server.site.runs)} run{'s' * (len(server.site.runs) > 1)} at {server.address} (stop with Ctrl-C)")
     sys.stdout.flush()
     try:
@@ -51,24 +59,5 @@ def _serve() -> None:
         print()
 
 
-def run() -> None:
-    """The command line: a fault of its user is printed without a traceback, with exit status 2."""
-    try:
-        app.run(lambda _: main(), flags_parser=_parse)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-
-
-def _parse(argv: list[str]) -> list[str]:
-    try:
-        program, *more = flags.FLAGS(argv)
-    except flags.Error as error:
-        raise UserError(f"{error} (--help lists the flags)") from None
-    if more:
-        raise UserError(f"unexpected argument {more[0]!r}; the folder is named by --workdir")
-    return [program]
-
-
 if __name__ == "__main__":
-    run()
+    run_app(main)

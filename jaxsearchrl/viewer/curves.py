@@ -15,6 +15,7 @@ SMOOTHING = (0.0, 0.6, 0.9)
 COLORS = 8
 _W, _H, _LEFT, _RIGHT, _TOP, _BOTTOM = 460, 210, 52, 12, 10, 26
 _MOST_DOTS = 160
+_FARTHEST = 1e300
 
 Points = Sequence[tuple[float, float]]
 
@@ -69,12 +70,13 @@ def training(rows: Sequence[Mapping[str, Any]], links: Mapping[float, str]) -> l
         series = [
             Series(
                 _label(name),
-                _points(train, name),
+                points,
                 color % COLORS,
                 links=links,
                 alarms=[(step, str(alarm)) for step, alarm in raised if alarm.seen.startswith(f"{name} ")],
             )
             for color, name in enumerate(panel.present(train))
+            if (points := _points(train, name))
         ]
         if series:
             charts.append(Chart(panel.title, series, panel.share, panel.from_zero or panel.stacked))
@@ -91,11 +93,8 @@ def evaluation(rows: Sequence[Mapping[str, Any]], links: Mapping[str, Mapping[fl
     for name in estimated(kinds):
         series = []
         for color, (kind, measured) in enumerate(kinds.items()):
-            band = [
-                (float(row["step"]), row[f"{name}_low"], row[f"{name}_high"])
-                for row in measured
-                if row.get(f"{name}_low") is not None and row.get(f"{name}_high") is not None
-            ]
+            highs = dict(_points(measured, f"{name}_high"))
+            band = [(x, low, highs[x]) for x, low in _points(measured, f"{name}_low") if x in highs]
             points = _points(measured, name)
             if points:
                 series.append(Series(kind, points, color % COLORS, links=links.get(kind, {}), band=band, measured=True))
@@ -121,11 +120,12 @@ def overlaid(runs: Sequence[Sequence[Mapping[str, Any]]], names: Sequence[str]) 
 
 
 def _points(rows: Sequence[Mapping[str, Any]], name: str) -> Points:
-    return [
-        (float(row["step"]), float(row[name]))
-        for row in rows
-        if isinstance(row.get(name), int | float) and math.isfinite(row[name])
-    ]
+    return [(_drawable(row["step"]), _drawable(row[name])) for row in rows if isinstance(row.get(name), int | float)]
+
+
+def _drawable(value: float) -> float:
+    """Within what the span between two values is a float for."""
+    return min(max(float(value), -_FARTHEST), _FARTHEST)
 
 
 def _label(name: str) -> str:
@@ -218,7 +218,7 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
 def _ticks(low: float, high: float, count: int, *, whole: bool = False) -> list[float]:
     """About `count` round numbers that enclose [low, high]."""
     span = (high - low) or abs(high) or 1.0
-    power = 10.0 ** math.floor(math.log10(span / count))
+    power = 10.0 ** math.floor(math.log10(max(span / count, 1 / _FARTHEST)))
     size = min((s * power for s in (1, 2, 5, 10)), key=lambda s: abs(span / s - count))
     if whole:
         size = max(1.0, round(size))

@@ -9,7 +9,7 @@ from jaxsearchrl.viewer.record_file import Contents
 from jaxsearchrl.viewer.render import Here, render
 from jaxsearchrl.viewer.runs import Place, Run
 from jaxsearchrl.viewer.summary import Summary
-from jaxsearchrl.viewer.visible import LONGEST, finder, lit, plain
+from jaxsearchrl.viewer.visible import finder, lit, plain
 
 _MOST = 200  # tries that the page of a document lists
 
@@ -120,7 +120,6 @@ def document_page(here: Here, run: Run, key: str) -> str | None:
     if use is None:
         return None
     document = run.documents.read(use.id)
-    text = document.text[:LONGEST] if document else ""
     words = finder(answer for task, _ in use.wanted for fact in task.facts for answer in fact.answers)
     return render(
         "document.html",
@@ -129,8 +128,7 @@ def document_page(here: Here, run: Run, key: str) -> str | None:
         use=use,
         key=key,
         document=document,
-        text=lit(text, words),
-        cut=len(document.text) - len(text) if document else 0,
+        text=lit(document.text, words) if document else "",
     )
 
 

@@ -19,10 +19,6 @@ class Documents:
             except (OSError, ValueError):
                 continue
 
-    @property
-    def there(self) -> bool:
-        return self._store is not None
-
     def read(self, document_id: str) -> Document | None:
         """The document, None where it is unknown or cannot be had."""
         ordinal = self._store.ordinal(document_id) if self._store else None

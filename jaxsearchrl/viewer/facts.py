@@ -26,13 +26,14 @@ class Fact:
 
 def facts_of(gold: Mapping[str, Any]) -> tuple[Fact, ...]:
     """The facts of a curated-set task, or one fact for the accepted answers of a question; none for another gold."""
-    if isinstance(gold.get("facts"), list):
+    facts, answers = gold.get("facts"), gold.get("answers")
+    if isinstance(facts, list) and all(isinstance(f, dict) and isinstance(f.get("chunk_ids"), list) for f in facts):
         return tuple(
-            Fact(str(f["fact"]), tuple(map(str, f["chunk_ids"])), (), bool(f.get("is_final_answer")))
-            for f in gold["facts"]
+            Fact(str(f.get("fact", "")), tuple(map(str, f["chunk_ids"])), (), bool(f.get("is_final_answer")))
+            for f in facts
         )
-    if isinstance(gold.get("answers"), list):
-        return (Fact("an accepted answer", (), tuple(map(str, gold["answers"]))),)
+    if isinstance(answers, list):
+        return (Fact("an accepted answer", (), tuple(filter(str.strip, map(str, answers)))),)
     return ()
 
 

@@ -88,7 +88,7 @@ def scale_of(summaries: Sequence[Summary]) -> dict[str, Any]:
 
 def key_of(name: str) -> str:
     """The place of a task or document in addresses: ids may hold anything."""
-    return hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).hexdigest()
+    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def pass_rate(tries: Sequence[Summary]) -> float:

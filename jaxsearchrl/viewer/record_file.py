@@ -6,12 +6,14 @@ record is then read from the nearest state before it, so that opening one costs 
 
 import json
 import threading
-import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from os import SEEK_CUR
 from pathlib import Path
 from typing import Any, TypeVar
+
+from zlib_ng import zlib_ng  # half of zlib's time, which is most of a first pass
 
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.records import RolloutRecord, from_json_line
@@ -19,7 +21,7 @@ from jaxsearchrl.viewer.summary import Summary, summarise
 
 T = TypeVar("T")
 
-_READ = 1 << 18  # compressed bytes at a time
+_READ = 1 << 20  # compressed bytes at a time
 _BETWEEN_STATES = 4 << 20  # uncompressed bytes
 _GZIP = 31  # zlib's number for a gzip header
 
@@ -39,9 +41,9 @@ class _Line:
     stop: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Contents:
-    """What the first pass found. faults: by line number from 1; a fault never hides the other records."""
+    """What a first pass found, equal to itself only. faults: in words; none hides the other records."""
 
     summaries: tuple[Summary, ...]
     faults: tuple[str, ...]
@@ -98,14 +100,14 @@ class RecordFile:
 
     def containing(self, text: str) -> set[int]:
         """The numbers of records that have the text in the question or in any turn, in upper or lower case."""
-        wanted = text.casefold()
-        return {
-            number
-            for number, _, line in _lines(_ahead(_blocks(self.path, _start(self.path), [])))
-            if line.endswith(b"\n")
-            and (data := _fields(line))
-            and any(wanted in part.casefold() for part in _texts(data))
-        }
+        wanted, known = text.casefold(), self.contents().lines
+        numbers = set()
+        for number, _, line in _lines(_ahead(_blocks(self.path, _start(self.path), []))):
+            if number in known and any(wanted in part.casefold() for part in _texts(_fields(line))):
+                numbers.add(number)
+            if number >= max(known, default=0):
+                break  # what follows is broken
+        return numbers
 
 
 def _signature(path: Path) -> tuple[int, int]:
@@ -130,39 +132,55 @@ def _first_pass(path: Path, wait: Callable[[], object]) -> Contents:
             try:
                 summaries.append(summarise(_fields(line), number))
                 lines[number] = _Line(start, start + len(line))
-            except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
                 faults.append(f"line {number} is no rollout record ({type(error).__name__}: {error})"[:300])
-    except (zlib.error, OSError) as error:
+    except (UserError, OSError) as error:
         faults.append(f"the file cannot be read to its end ({error})")
     return Contents(tuple(summaries), tuple(faults), lines, tuple(restarts))
 
 
 def _start(path: Path) -> _Restart:
-    return _Restart(0, 0, zlib.decompressobj(_GZIP) if path.suffix == ".gz" else None)
+    return _Restart(0, 0, zlib_ng.decompressobj(_GZIP) if path.suffix == ".gz" else None)
 
 
 def _blocks(path: Path, restart: _Restart, restarts: list[_Restart]) -> Iterator[tuple[int, bytes]]:
-    """Yields (place, bytes) of the uncompressed file from a restart on; adds to `restarts` on the way."""
-    place, state = restart.plain, restart.state and restart.state.copy()
+    """Yields (place, bytes) of the uncompressed file from a restart on; adds to `restarts` on the way.
+
+    Raises UserError where the file is damaged, after all that stands before the damage.
+    """
+    place, state, size = restart.plain, restart.state and restart.state.copy(), _READ
     with path.open("rb") as file:
         file.seek(restart.stored)
         while True:
             if not restarts or place - restarts[-1].plain >= _BETWEEN_STATES:
                 restarts.append(_Restart(place, file.tell(), state and state.copy()))
-            data = file.read(_READ)
+            data = file.read(size)
             if not data:
                 return
             if state is not None:
-                plain = b""
-                while data:
-                    plain += state.decompress(data)
-                    data = state.unused_data
-                    if state.eof:  # another member may follow
-                        state = zlib.decompressobj(_GZIP)
-                data = plain
+                kept, stored = state.copy(), len(data)
+                try:
+                    data, state = _inflated(data, state)
+                except zlib_ng.error as error:  # type: ignore[misc]  # its stub has an instance, not a class
+                    if stored == 1:
+                        raise UserError(f"{path}: damaged at byte {file.tell()} ({error})") from error
+                    file.seek(-stored, SEEK_CUR)  # again in smaller pieces: the error took what stands before it
+                    size, state = max(1, stored // 32), kept
+                    continue
             if data:
                 yield place, data
                 place += len(data)
+
+
+def _inflated(data: bytes, state: Any) -> tuple[bytes, Any]:
+    """What the data are uncompressed, and the decompressor for those that follow."""
+    pieces = []
+    while data:
+        pieces.append(state.decompress(data))
+        data = state.unused_data
+        if state.eof:  # another member may follow
+            state = zlib_ng.decompressobj(_GZIP)
+    return b"".join(pieces), state
 
 
 def _ahead(items: Iterator[T]) -> Iterator[T]:

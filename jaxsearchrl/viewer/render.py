@@ -1,5 +1,6 @@
 """From templates to pages: escaping is on, and every text of a record goes through `visible` or `lit`."""
 
+import os
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ class Here:
 
     def url(self, target: str) -> str:
         """Another address as a link on this page; it works on a server and in files."""
-        return quote(posixpath.relpath(target, posixpath.dirname(self.path) or "."))
+        return quote(os.fsencode(posixpath.relpath(target, posixpath.dirname(self.path) or ".")))
 
 
 def render(name: str, here: Here, **values: Any) -> str:
@@ -49,11 +50,11 @@ def fault_page(here: Here, message: str) -> str:
     return render("fault.html", here, message=message)
 
 
-def number(value: float | None, digits: int = 3) -> str:
-    """A number in few digits; a dash for none."""
-    if value is None:
+def number(value: Any, digits: int = 3) -> str:
+    """A number in few digits; a dash for what is none."""
+    if not isinstance(value, int | float):
         return _DASH
-    text = f"{value:.{digits}f}"
+    text = f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.{digits}g}"
     return text.replace("-", "\N{MINUS SIGN}") if float(text) else f"{0:.{digits}f}"
 
 

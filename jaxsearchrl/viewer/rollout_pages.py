@@ -28,7 +28,6 @@ class Observation:
     head: Markup
     whole: Markup
     characters: int
-    cut: int
     folded: bool
 
 
@@ -55,7 +54,7 @@ def rollout_page(here: Here, run: Run, split: str, step: str, number: str) -> st
         turns=[_turn(turn, words) for turn in record.turns],
         names=part_names([summary]),
         scale=scale_of(contents.summaries),
-        capacity=_whole(run.setting("sampling", "capacity")),
+        capacity=run.setting("sampling", "capacity", int),
         key_of=key_of,
         **_ways(contents, summary),
     )
@@ -129,9 +128,8 @@ def _ways(contents: Contents, summary: Summary) -> dict[str, Summary | None]:
 def _turn(turn: TurnRecord, words: Any) -> dict[str, Any]:
     return {
         "turn": turn,
-        "text": lit(turn.text[:LONGEST], words),
-        "reasoning": lit(turn.reasoning[:LONGEST], words),
-        "cut": max(0, len(turn.text) - LONGEST) + max(0, len(turn.reasoning) - LONGEST),
+        "text": lit(turn.text, words),
+        "reasoning": lit(turn.reasoning, words),
         "calls": [_call(call, words) for call in turn.calls],
         "observation": _observation(turn.observation, words),
     }
@@ -142,8 +140,8 @@ def _call(call: CallRecord, words: Any) -> dict[str, Any]:
         "kind": kind_of(asdict(call)),
         "name": visible(call.name or "malformed call"),
         "ok": call.ok,
-        "outcome": lit(call.outcome[:LONGEST], words),
-        "arguments": [(visible(name), lit(_shown(value)[:LONGEST], words)) for name, value in call.arguments.items()],
+        "outcome": lit(call.outcome, words),
+        "arguments": [(visible(name), lit(_shown(value), words)) for name, value in call.arguments.items()],
     }
 
 
@@ -153,15 +151,13 @@ def _shown(value: Any) -> str:
 
 def _observation(text: str, words: Any) -> Observation:
     """Folded, unless it is short, to the lines in which gold stands."""
-    shown = text[:LONGEST]
-    lines = shown.split("\n")
+    lines = text[:LONGEST].split("\n")
     folded = len(text) > _SHORT[0] or len(lines) > _SHORT[1]
     kept = [line[:400] for line in lines if words is not None and words.search(line)] if folded else []
     return Observation(
         Markup("\n").join(lit(line, words) for line in kept[:12]),
-        lit(shown, words),
+        lit(text, words),
         len(text),
-        len(text) - len(shown),
         folded,
     )
 
@@ -177,7 +173,3 @@ def _token(token: int, text: str, logprob: float | None, run: Run, side: str) ->
         kind += " special"
     shown = visible(text.replace("\n", "⏎\n")) if text else f"[{token}]"
     return f'<span class="{kind}" title="{words}">{shown}</span>'
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and value > 0 else None

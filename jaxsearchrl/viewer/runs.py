@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -48,12 +50,11 @@ class Run:
         """The files of records by place: training first, newest step first."""
         found: dict[Place, RecordFile] = {}
         for path in (self.folder / "rollouts").glob("*/step_*.jsonl*"):
-            if match := re.fullmatch(r"step_(\d{1,15})\.jsonl(\.gz)?", path.name):
+            match = re.fullmatch(r"step_([0-9]{1,15})\.jsonl(\.gz)?", path.name)
+            if match and path.is_file() and _inside(path, self.folder):
                 with self._lock:
-                    if path not in self._files and _inside(path, self.folder):
-                        self._files[path] = RecordFile(path)
-                    if path in self._files:
-                        found[Place(path.parent.name, int(match[1]))] = self._files[path]
+                    file = self._files.setdefault(path, RecordFile(path))
+                found[Place(path.parent.name, int(match[1]))] = file
         return dict(sorted(found.items(), key=lambda item: (item[0].split != "train", item[0].split, -item[0].step)))
 
     def file(self, split: str, step: int) -> RecordFile:
@@ -72,15 +73,19 @@ class Run:
     def derived(self, make: Callable[[Mapping[Place, Contents]], T]) -> T:
         """What `make` makes of all that has been read so far, made again only when more has been."""
         known = self.known()
-        state = tuple((place, id(contents)) for place, contents in known.items())
         with self._lock:
-            if self._derived.get(make, (None,))[0] != state:
-                self._derived[make] = (state, make(known))
+            if self._derived.get(make, (None,))[0] != known:
+                self._derived[make] = (known, make(known))
             return self._derived[make][1]
 
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl. Raises UserError for a broken line."""
-        return read_metrics(self.folder) if _inside(self.folder / NAME, self.folder) else []
+        rows = read_metrics(self.folder) if _inside(self.folder / NAME, self.folder) else []
+        for number, row in enumerate(rows, start=1):
+            for name, value in row.items():
+                if type(value) is int and abs(value) > sys.float_info.max:
+                    raise UserError(f"{self.folder / NAME}, line {number}: {name!r} is too large a number")
+        return rows
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -91,17 +96,18 @@ class Run:
             return {}
         return data if isinstance(data, dict) else {}
 
-    def setting(self, section: str, key: str) -> Any:
-        """A value of the configuration, None where it has none."""
+    def setting(self, section: str, key: str, kind: type[T]) -> T | None:
+        """A value of the configuration, None where it has none of this kind."""
         values = self.config.get(section)
-        return values.get(key) if isinstance(values, dict) else None
+        value = values.get(key) if isinstance(values, dict) else None
+        return value if type(value) is kind else None
 
     def report(self) -> str:
         """The run's report, "" before there is one."""
         return self._text("report.md")
 
     def saved(self) -> dict[int, list[str]]:
-        """What was saved after each step: "state" and "adapter"."""
+        """What was saved after each step: "adapter" and "full state"."""
         steps: dict[int, list[str]] = {}
         for folder, pattern, word in (("adapters", r"step_(\d+)", "adapter"), ("checkpoints", r"(\d+)", "full state")):
             for path in sorted((self.folder / folder).glob("*")):
@@ -119,12 +125,12 @@ class Run:
     @cached_property
     def token_texts(self) -> TokenTexts:
         """The texts of token ids, by the tokenizer that the configuration names."""
-        return TokenTexts(self.setting("model", "tokenizer") or self.setting("model", "path") or "")
+        return TokenTexts(self.setting("model", "tokenizer", str) or self.setting("model", "path", str) or "")
 
     @cached_property
     def documents(self) -> Documents:
         """The documents of the corpus that the configuration names."""
-        return Documents(self.setting("task", "corpus") or "", self.setting("task", "index_dir") or "")
+        return Documents(self.setting("task", "corpus", str) or "", self.setting("task", "index_dir", str) or "")
 
     def _text(self, name: str) -> str:
         path = self.folder / name
@@ -150,10 +156,12 @@ def find_runs(workdir: str | Path) -> list[Run]:
 
 
 def _folders(folder: Path, depth: int) -> Iterator[Path]:
+    """The folder and those in it that may be read; not those of records, whatever their splits are called."""
     yield folder
     if depth:
         for path in sorted(folder.iterdir()):
-            if path.is_dir() and not path.is_symlink() and not path.name.startswith("."):
+            passed_over = path.name == "rollouts" or path.name.startswith(".") or path.is_symlink()
+            if not passed_over and path.is_dir() and os.access(path, os.R_OK | os.X_OK):
                 yield from _folders(path, depth - 1)
 
 

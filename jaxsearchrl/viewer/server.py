@@ -2,6 +2,7 @@
 
 import logging
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -54,24 +55,28 @@ class ViewerServer(ThreadingHTTPServer):
                 self._asked -= 1
                 self._idle.notify_all()
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A browser that went to another page before this one had come is no fault."""
+        if not isinstance(sys.exception(), ConnectionError):
+            logging.getLogger(__name__).exception("an answer to %s failed", client_address)
+
     def _rest(self) -> None:
         with self._idle:
             self._idle.wait_for(lambda: not self._asked)
 
     def _read_ahead(self) -> None:
         """Reads every file of records once, newest first, so that pages need not; then looks for new ones."""
+        fault = ""
         while True:
-            for run in self.site.runs:
-                for file in run.files().values():
-                    try:
-                        file.read_ahead(self._rest)
-                    except (UserError, OSError) as error:  # its page says so too
-                        logging.getLogger(__name__).warning("%s", error)
-            time.sleep(_PAUSE)
             try:
                 self.site.look_again()
-            except (UserError, OSError) as error:
-                logging.getLogger(__name__).warning("%s", error)
+                for file in [file for run in self.site.runs for file in run.files().values()]:
+                    file.read_ahead(self._rest)
+            except (UserError, OSError) as error:  # a run that has gone; what is broken in a file stands on its page
+                if str(error) != fault:
+                    logging.getLogger(__name__).warning("%s", error)
+                fault = str(error)
+            time.sleep(_PAUSE)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -87,17 +92,28 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def _answer(self) -> None:
-        parts = urlsplit(self.path)
-        path = unquote(parts.path, errors="replace").removeprefix("/")
-        if not self._for_us():
+        try:
+            parts, for_us = urlsplit(self.path), self._for_us()
+        except ValueError:  # brackets around what is no address
+            return self._send(Page(b"This is no address.", "text/plain", 400))
+        if not for_us:
             return self._send(Page(b"This server answers to localhost only.", "text/plain", 403))
+        path = unquote(parts.path, errors="surrogateescape").removeprefix("/")  # as Python spells names of files
         if not path or path.endswith("/"):
             path += "index.html"
-        signature = self.server.site.signature(path)
-        tag = f'"{signature}"' if signature else ""
-        if tag and self.headers.get("If-None-Match") == tag:
-            return self._send(Page(b"", status=304), tag)
-        self._send(self.server.site.page(path, dict(parse_qsl(parts.query))), tag)
+        try:
+            signature = self.server.site.signature(path)
+            tag = f'"{signature}"' if signature else ""
+            if tag and self.headers.get("If-None-Match") == tag:
+                page = Page(b"", status=304)
+            else:
+                page = self.server.site.page(path, dict(parse_qsl(parts.query)))
+        except (
+            Exception
+        ):  # a fault of ours, or of a folder that is being changed: the browser is told, the server goes on
+            logging.getLogger(__name__).exception("no page could be made for %s", self.path)
+            page, tag = Page(b"This page cannot be shown; the explorer's terminal says why.", "text/plain", 500), ""
+        self._send(page, tag)
 
     def _for_us(self) -> bool:
         name = urlsplit(f"//{self.headers.get('Host', '')}").hostname

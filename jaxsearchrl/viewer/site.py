@@ -22,6 +22,7 @@ from jaxsearchrl.errors import UserError
 from jaxsearchrl.viewer import dataset_pages, rollout_pages, run_pages, step_pages
 from jaxsearchrl.viewer.render import Here, fault_page
 from jaxsearchrl.viewer.runs import Run, find_runs
+from jaxsearchrl.viewer.visible import plain
 
 STATIC = Path(__file__).parent / "static"
 _STATIC_TYPES = {"viewer.css": "text/css", "viewer.js": "text/javascript", "viewer.svg": "image/svg+xml"}
@@ -69,16 +70,19 @@ class Site:
 
     def page(self, path: str, query: Mapping[str, str]) -> Page:
         """The page of an address (decoded, without a slash in front). A fault is a page too."""
-        if path.startswith("_viewer/"):
-            return self._asset(path.removeprefix("_viewer/"))
+        if (asset := path.removeprefix("_viewer/")) != path and asset in _STATIC_TYPES:
+            return Page((STATIC / asset).read_bytes(), _STATIC_TYPES[asset])
         here = Here(path, self.runs, query, self._exported, "" if self._exported else self.signature(path) or "")
         try:
             text = self._text(here)
         except (UserError, OSError) as error:
-            return Page(fault_page(here, str(error)).encode("utf-8", "replace"), status=500)
-        if text is None:
-            return Page(fault_page(here, "There is no such page.").encode("utf-8", "replace"), status=404)
-        return Page(text.encode("utf-8", "replace"), "text/plain" if path.endswith(".txt") else "text/html")
+            fault, status = str(error), 500
+        else:
+            fault, status = ("There is no such page.", 404) if text is None else ("", 200)
+        kind = "text/plain" if path.endswith(".txt") else "text/html"
+        if fault:
+            text = plain(f"{fault}\n") if kind == "text/plain" else fault_page(here, fault)
+        return Page((text or "").encode("utf-8", "replace"), kind, status)
 
     def signature(self, path: str) -> str | None:
         """Changes whenever the page may; None for a page that never does while it stands."""
@@ -105,9 +109,10 @@ class Site:
             yield f"{run.base}tasks.html"
             for task in dataset_pages.tasks_of(run):
                 yield f"{run.base}tasks/{task}.html"
-            for document in dataset_pages.documents_of(run):
-                yield f"{run.base}documents/{document}.html"
-                yield f"{run.base}documents/{document}.txt"
+            for key, use in dataset_pages.documents_of(run).items():
+                yield f"{run.base}documents/{key}.html"
+                if run.documents.read(use.id):
+                    yield f"{run.base}documents/{key}.txt"
 
     def _run_of(self, path: str) -> Run | None:
         """The run with the longest address in front of a path."""
@@ -125,8 +130,3 @@ class Site:
             if match := re.fullmatch(pattern, rest):
                 return make(here, run, *match.groups())
         return None
-
-    def _asset(self, name: str) -> Page:
-        if name not in _STATIC_TYPES:
-            return Page(b"not found", "text/plain", 404)
-        return Page((STATIC / name).read_bytes(), _STATIC_TYPES[name])

@@ -1,11 +1,13 @@
-"""What lists of rollouts show of each: a few numbers, the turns as a strip, what became of each fact."""
+"""What lists of rollouts show of each: a few numbers, and the turns as a strip."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
-from jaxsearchrl.records import SCHEMA
-from jaxsearchrl.viewer.facts import Fact, State, facts_of, states_after
+from jaxsearchrl.records import SCHEMA, TOKEN_LIMIT
+from jaxsearchrl.viewer.facts import Fact, facts_of
 
 Kind = Literal["search", "grep", "read", "curate", "drop", "finish", "invalid", "text"]
 KINDS: dict[str, str] = {
@@ -42,14 +44,13 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A record without its texts and tokens. number: its line in the file, from 1; facts: their states at the end."""
+    """A record without its texts and tokens. number: its line in the file, from 1."""
 
     number: int
     task_id: str
     query: str
     group: int
     attempt: int
-    adapter: int
     reward: float | None
     advantage: float | None
     outcome: str
@@ -61,69 +62,73 @@ class Summary:
     seconds: float
     flags: tuple[str, ...]
     facts: tuple[Fact, ...]
-    states: tuple[State, ...]
     documents: tuple[str, ...]
 
 
 def summarise(data: Mapping[str, Any], number: int) -> Summary:
-    """The summary of a record's JSON object. Raises KeyError, TypeError or ValueError for an object that is none."""
+    """The summary of a record's JSON object.
+
+    Raises KeyError, TypeError, ValueError or AttributeError for an object that is none.
+    """
     if data.get("schema") != SCHEMA:
-        raise ValueError(f"schema {data.get('schema')!r}, this version reads {SCHEMA}")
+        raise ValueError(f"schema {data.get('schema')!r:.40}, this version reads {SCHEMA}")
     spans, turns = data["spans"], data["turns"]
-    facts = facts_of(data["gold"])
-    states = states_after(facts, turns)
+    places = [(str(span["kind"]), _count(span["start"]), _count(span["stop"])) for span in spans]
+    end = places[-1][2] if places else 0
+    kinds: list[list[Kind]] = [[kind_of(call) for call in turn["calls"]] for turn in turns]
     return Summary(
         number=number,
         task_id=str(data["task_id"]),
         query=str(data["query"]),
-        group=int(data["group"]),
-        attempt=int(data["attempt"]),
-        adapter=int(data["adapter"]),
-        reward=None if data["reward"] is None else float(data["reward"]),
-        advantage=None if data["advantage"] is None else float(data["advantage"]),
+        group=_count(data["group"]),
+        attempt=_count(data["attempt"]),
+        reward=None if data["reward"] is None else _finite(data["reward"]),
+        advantage=None if data["advantage"] is None else _finite(data["advantage"]),
         outcome=str(data["outcome"]),
         stop_reason=str(data["stop_reason"]),
-        parts={str(name): float(value) for name, value in data["score_parts"].items()},
-        strips=_strips(turns, spans),
-        prompt_tokens=sum(span["stop"] - span["start"] for span in spans if span["kind"] == "prompt"),
-        tokens=spans[-1]["stop"] if spans else 0,
-        seconds=float(data["seconds"]),
-        flags=_flags(data),
-        facts=facts,
-        states=states[-1] if states else ("never",) * len(facts),
+        parts={str(name): _finite(value) for name, value in data["score_parts"].items()},
+        strips=_strips(turns, kinds, end),
+        prompt_tokens=sum(stop - start for kind, start, stop in places if kind == "prompt"),
+        tokens=end,
+        seconds=_finite(data["seconds"]),
+        flags=_flags(data, sum(kind == "invalid" for of_turn in kinds for kind in of_turn)),
+        facts=facts_of(data["gold"]),
         documents=tuple(dict.fromkeys(str(seen["id"]) for turn in turns for seen in turn["encountered"])),
     )
 
 
 def kind_of(call: Mapping[str, Any]) -> Kind:
     """What a call is, by its name; a call that was not carried out is invalid whatever its name."""
-    name, outcome = str(call["name"]).lower(), str(call["outcome"])
-    if not call["ok"] and (not name or outcome.startswith(_FAULTS)):
+    name = str(call["name"])
+    if not call["ok"] and (not name or str(call["outcome"]).startswith(_FAULTS)):
         return "invalid"
+    return _kind_by_name(name[:100])
+
+
+@lru_cache(maxsize=1024)
+def _kind_by_name(name: str) -> Kind:
     for part, kind in _NAMES.items():
-        if part in name:
+        if part in name.lower():
             return kind
     return "text"
 
 
-def _strips(turns: Sequence[Mapping[str, Any]], spans: Sequence[Mapping[str, Any]]) -> tuple[Strip, ...]:
+def _strips(turns: Sequence[Mapping[str, Any]], kinds: Sequence[Sequence[Kind]], end: int) -> tuple[Strip, ...]:
+    """kinds: of the calls of each turn; end: the tokens of the episode."""
+    places = [(_count(turn["tokens"][0]), _count(turn["tokens"][1])) if turn["tokens"] else None for turn in turns]
+    nexts = iter([*(place[0] for place in places if place), end][1:])
     strips = []
-    starts = [turn["tokens"][0] for turn in turns if turn["tokens"]] + [spans[-1]["stop"] if spans else 0]
-    nexts = iter(starts[1:])
-    for turn in turns:
-        kinds: tuple[Kind, ...] = tuple(dict.fromkeys(kind_of(call) for call in turn["calls"])) or ("text",)
-        if turn["tokens"]:
-            start, stop = turn["tokens"]
-            strips.append(Strip(kinds, stop - start, max(0, next(nexts) - stop)))
+    for turn, place, of_turn in zip(turns, places, kinds, strict=True):
+        shown: tuple[Kind, ...] = tuple(dict.fromkeys(of_turn)) or ("text",)
+        if place:
+            strips.append(Strip(shown, max(0, place[1] - place[0]), max(0, next(nexts) - place[1])))
         else:
-            strips.append(Strip(kinds, len(str(turn["text"])) // 4 + 1, len(str(turn["observation"])) // 4))
+            strips.append(Strip(shown, len(str(turn["text"])) // 4 + 1, len(str(turn["observation"])) // 4))
     return tuple(strips)
 
 
-def _flags(data: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is out of order in an episode, in words."""
-    calls = [call for turn in data["turns"] for call in turn["calls"]]
-    invalid = sum(kind_of(call) == "invalid" for call in calls)
+def _flags(data: Mapping[str, Any], invalid: int) -> tuple[str, ...]:
+    """What is out of order in an episode, in words. invalid: how many of its calls are."""
     flags = [f"{invalid} failed call{'s' * (invalid > 1)}"] if invalid else []
     if data["truncated"] or any(turn["truncated"] for turn in data["turns"]):
         flags.append("cut by the token limit")
@@ -134,3 +139,16 @@ def _flags(data: Mapping[str, Any]) -> tuple[str, ...]:
     if data["outcome"] in ("empty", "unanswered"):
         flags.append("nothing handed over")
     return tuple(flags)
+
+
+def _count(value: Any) -> int:
+    """A number of tokens, or a place among few things, as JSON has it."""
+    if type(value) is not int or not 0 <= value < TOKEN_LIMIT:
+        raise ValueError(f"{value!r:.40} is no whole number from 0")
+    return value
+
+
+def _finite(value: Any) -> float:
+    if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
+        raise ValueError(f"{value!r:.40} is no number")
+    return float(value)

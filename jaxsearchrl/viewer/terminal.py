@@ -1,6 +1,10 @@
 """A rollout, or the tries of a step, as text for a terminal. No text of a record can move the cursor or the colour."""
 
+import io
 import json
+import os
+import re
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -28,9 +32,9 @@ _BOLD, _DIM, _GOLD, _RED = "1", "2", "33", "31"
 def text_of(runs: list[Run], address: str, *, colour: bool) -> str:
     """A step or a rollout as text. Raises UserError for an address that names neither."""
     words = address.strip("/").split("/")
-    number = words.pop() if len(words) > 2 and words[-1].isdigit() and words[-2].isdigit() else None
-    if len(words) < 2 or not words[-1].isdigit():
-        places = [f"{run.base}{place.path}" for run in runs for place in run.files()]
+    number = words.pop() if len(words) > 2 and _is_number(words[-1]) and _is_number(words[-2]) else None
+    if len(words) < 2 or not _is_number(words[-1]):
+        places = [plain(f"{run.base}{place.path}") for run in runs for place in run.files()]
         raise UserError(
             f"--text={address}: name a step or a rollout, such as {places[0] if places else 'train/1'}/1; "
             f"there are {', '.join(places[:40]) or 'no records'}"
@@ -38,7 +42,7 @@ def text_of(runs: list[Run], address: str, *, colour: bool) -> str:
     *base, split, step = words
     run = next((run for run in runs if run.base.strip("/") == "/".join(base)), None)
     if run is None:
-        raise UserError(f"--text={address}: no such run; there are {', '.join(run.base or '.' for run in runs)}")
+        raise UserError(f"--text={address}: no such run; there are {', '.join(plain(run.base) or '.' for run in runs)}")
     file = run.file(split, int(step))
     if number is None:
         contents = file.contents()
@@ -52,7 +56,9 @@ def as_text(record: RolloutRecord, *, colour: bool) -> str:
     gold = {name for fact in facts for name in fact.documents}
     lines = [
         _styled(
-            f"{record.split} step {record.step}, task {plain(record.task_id)}, try {record.attempt}", _BOLD, colour
+            f"{plain(record.split)} step {record.step}, task {plain(record.task_id)}, try {record.attempt}",
+            _BOLD,
+            colour,
         ),
         f"reward {_number(record.reward)}  advantage {_number(record.advantage)}  outcome {plain(record.outcome)}  "
         f"stop {plain(record.stop_reason)}  {len(record.tokens)} tokens  {len(record.turns)} turns  "
@@ -104,6 +110,20 @@ def table(summaries: Sequence[Summary], faults: Sequence[str]) -> str:
             f"{plain(' '.join(s.query[:60].split()))}"
         )
     return "\n".join([*lines, *(f"! {plain(fault)}" for fault in faults)]) + "\n"
+
+
+def print_text(text: str) -> None:
+    """To standard output, whatever its encoding. A reader who has seen enough (`| head`) may close it."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        print(text, end="", flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
+
+
+def _is_number(word: str) -> bool:
+    return re.fullmatch("[0-9]{1,15}", word) is not None
 
 
 def _call(call: CallRecord) -> str:

@@ -11,24 +11,21 @@ from collections.abc import Iterable
 from markupsafe import Markup, escape
 
 LONGEST = 20_000
-"""Characters of one text on a page; the plain-text page has all of them."""
+"""Characters of one text that a page shows; the plain-text page has all of them."""
 
 _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
-# Letters and marks that are blank all the same: fillers, a joiner, the selectors in which text can be hidden.
 _SUSPECT = re.compile("[^\n\t -~\u00a0-\u00ac\u00ae-\u02ff]")  # what is neither a plain line's nor Latin
+_MORE = Markup('<span class="note"> … {} more characters</span>')
 _MARK = Markup('<span class="hidden-char" title="{}">{}</span>')
-_BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufe00-\ufe0e\U000e0100-\U000e01ef]")
+# Letters, marks and what has no name yet, blank all the same: fillers, a joiner, selectors and tags that can hide text.
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u2800\u3164\ufe00-\ufe0e\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
+)
 
 
 def visible(text: str) -> Markup:
-    """The text for a page."""
-    pieces, place = [], 0
-    for match in _SUSPECT.finditer(text):
-        if _hides(match[0]):
-            mark = _MARK.format(unicodedata.name(match[0], "control"), _code(match[0]))
-            pieces += [escape(text[place : match.start()]), mark]
-            place = match.end()
-    return Markup("").join([*pieces, escape(text[place:])])
+    """The text for a page, its beginning if it is very long."""
+    return lit(text, None)
 
 
 def plain(text: str) -> str:
@@ -38,13 +35,14 @@ def plain(text: str) -> str:
 
 def lit(text: str, pattern: "re.Pattern[str] | None") -> Markup:
     """The text for a page, with a mark around what the pattern finds."""
-    if pattern is None:
-        return visible(text)
-    pieces, place = [], 0
-    for match in pattern.finditer(text):
-        pieces += [visible(text[place : match.start()]), Markup("<mark>{}</mark>").format(visible(match[0]))]
+    shown, pieces, place = text[:LONGEST], [], 0
+    for match in pattern.finditer(shown) if pattern else ():
+        pieces += [_spelled(shown[place : match.start()]), Markup("<mark>{}</mark>").format(_spelled(match[0]))]
         place = match.end()
-    return Markup("").join([*pieces, visible(text[place:])])
+    pieces.append(_spelled(shown[place:]))
+    if len(text) > LONGEST:
+        pieces.append(_MORE.format(len(text) - LONGEST))
+    return Markup("").join(pieces)
 
 
 def finder(words: Iterable[str]) -> "re.Pattern[str] | None":
@@ -53,6 +51,16 @@ def finder(words: Iterable[str]) -> "re.Pattern[str] | None":
     if not longest_first:
         return None
     return re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, longest_first))})(?![\w-])", re.IGNORECASE)
+
+
+def _spelled(text: str) -> Markup:
+    pieces, place = [], 0
+    for match in _SUSPECT.finditer(text):
+        if _hides(match[0]):
+            mark = _MARK.format(unicodedata.name(match[0], "control"), _code(match[0]))
+            pieces += [escape(text[place : match.start()]), mark]
+            place = match.end()
+    return Markup("").join([*pieces, escape(text[place:])])
 
 
 def _hides(character: str) -> bool:

@@ -129,6 +129,23 @@ def test_sorting_and_filters_are_kept_in_the_address(page, address):
     assert page.locator("[name=sort]").input_value() == "mean"
 
 
+def test_an_address_with_names_of_the_form_itself_breaks_nothing(page, address):
+    page.goto(f"{address}rollouts/train/1.html?length=1&elements=2&sort=mean&show=%22%3E&by=9&without=x")
+    assert groups(page) == ["q2", "q1"]
+    page.goto(f"{address}rollouts/train/1.html?outcome=%22%3Eelsewhere")  # as another step has it
+    assert groups(page) == []
+    assert page.locator("[name=outcome]").input_value() == '">elsewhere'
+
+
+def test_questions_are_filtered_by_a_split_of_two_words(page, serve, new_run):
+    address = serve(new_run([step_of(1), step_of(1, "held out")]))
+    page.goto(f"{address}rollouts/held%20out/1.html")  # reads the records
+    page.goto(f"{address}tasks.html")
+    page.select_option("[name=split]", "held out")
+    assert page.locator("#shown").inner_text() == "2 of 2"
+    assert page.locator("tbody tr:visible").count() == 2
+
+
 def test_keys_lead_through_a_step(page, address):
     page.goto(f"{address}rollouts/train/1/1.html")
     for key, place in (
@@ -195,9 +212,12 @@ def test_a_page_follows_its_run(page, serve, new_run):
     assert page.get_by_role("link", name="3", exact=True).count() == 0
     write_records(folder, "train", 3, step_of(3))
     MetricsFile(folder).append(3, "train", {"reward": 0.9})
+    (folder / "report.md").write_text("all is well")
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"kind": "train", "step": 4, "rew')  # at work
-    page.get_by_role("link", name="3", exact=True).click()  # waits for it
+    page.get_by_role("link", name="3", exact=True).wait_for()
+    assert page.locator("details[open] summary").all_inner_texts() == ["Configuration"]  # not what has come before it
+    page.get_by_role("link", name="3", exact=True).click()
     page.wait_for_url("**/train/3.html")
     page.go_back()
     assert page.locator("main").get_attribute("data-smooth") == "1"

@@ -66,9 +66,21 @@ def test_an_interval_and_several_runs():
     assert [(s.name, s.color, len(s.points)) for s in both["Training: reward"].series] == [("a", 0, 2), ("b", 1, 1)]
 
 
-@pytest.mark.parametrize("points", [[(1.0, 0.0)], [(0.0, 5.0), (1.0, 5.0)], [(3.0, -1e-12), (900.0, 1e12)]])
+@pytest.mark.parametrize(
+    "points",
+    [
+        [(1.0, 0.0)],
+        [(0.0, 5.0), (1.0, 5.0)],
+        [(3.0, -1e-12), (900.0, 1e12)],
+        [(1.0, 5e-324), (2.0, 0.0)],
+        [(1.0, 1.7e308), (2.0, -1.7e308)],
+    ],
+)
 def test_odd_points_are_drawn(points):
-    root = ET.fromstring(Chart("t", [Series("<&>", points, 0)]).svg())
+    rows = [{"kind": "train", "step": int(step), "reward": value, "entropy": "<&>"} for step, value in points]
+    (chart,) = training(rows, {})
+    root = ET.fromstring(chart.svg())
+    assert len(list(root.iter("circle"))) == len(points)
     for circle in root.iter("circle"):
         assert 0 <= float(circle.get("cx")) <= 460
         assert 0 <= float(circle.get("cy")) <= 210

@@ -39,5 +39,7 @@ def test_an_answer_is_seen_in_what_was_shown_and_handed_over_in_what_was_written
 
 
 def test_another_gold_has_no_facts():
-    assert facts_of({}) == ()
+    for gold in ({}, {"facts": ["a"]}, {"facts": [{"chunk_ids": "ab"}]}, {"facts": 1}, {"answers": "a"}):
+        assert facts_of(gold) == ()
+    assert facts_of({"answers": ["", 7, " "]})[0].answers == ("7",)  # no answer stands in every text
     assert states_after((), [asdict(t) for t in episode().turns]) == [(), ()]

@@ -92,6 +92,29 @@ def test_a_cut_or_broken_gzip_file_gives_what_stands_before(tmp_path):
         assert all(file.record(s.number) == RECORDS[s.number - 1] for s in contents.summaries)
 
 
+def test_all_that_stands_before_a_damage_is_read(tmp_path):
+    whole = gzip.compress(b"".join(LINES))
+    path = tmp_path / "a.jsonl.gz"
+    cut = len(whole) * 9 // 10
+    path.write_bytes(whole[:cut] + b"\xff" * 200 + whole[cut + 200 :])
+    file = RecordFile(path)
+    read = [summary.number for summary in file.contents().summaries]
+    before = sum(map(len, LINES)) * 0.88  # of the text; it hardly compresses
+    assert read == list(range(1, len(read) + 1))
+    assert sum(map(len, LINES[: len(read) + 1])) > before
+    assert "damaged at byte" in file.contents().faults[-1]
+    assert file.record(read[-1]) == RECORDS[read[-1] - 1]
+    assert file.containing("who made brooms") == set(read)
+
+
+def test_text_is_looked_for_beside_broken_lines(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(LINES[0] + b"no json brooms\n" + b'{"query":"brooms"}\n' + LINES[1] + LINES[2][:300])
+    assert RecordFile(path).containing("BROOMS first") == {1, 4}
+    path.write_bytes(b"nothing\n")
+    assert RecordFile(path).containing("nothing") == set()
+
+
 def test_a_broken_line_hides_no_other(tmp_path):
     path = tmp_path / "a.jsonl"
     wrong = [b"{}\n", b"no json\n", LINES[1].replace(b'"schema":1', b'"schema":9'), b"[" * 100_000 + b"\n", b"\xff\n"]

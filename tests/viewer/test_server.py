@@ -1,6 +1,8 @@
 """The server over real HTTP."""
 
 import http.client
+import socket
+import struct
 import threading
 import time
 
@@ -8,7 +10,7 @@ import pytest
 
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.viewer.server import ViewerServer
-from jaxsearchrl.viewer.site import Site
+from jaxsearchrl.viewer.site import Page, Site
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +66,34 @@ def test_other_names_for_this_machine_are_refused(server):
     assert ask(server, "/", Host="localhost:1")[0].status == 200
     assert ask(server, "/", Host="[::1]:1")[0].status == 200
     assert ask(server, "/", "POST")[0].status == 501
+
+
+def test_what_is_no_address_is_refused(server):
+    assert ask(server, "/", Host="[")[0].status == 400
+    assert ask(server, "http://[/", Host="localhost")[0].status == 400
+    assert ask(server, "/?x=%ff&y=%00&text")[0].status == 200
+
+
+def test_a_fault_of_ours_is_answered_and_told(server, monkeypatch, caplog):
+    monkeypatch.setattr(server.site, "page", lambda *_: 1 // 0)
+    answer, body = ask(server, "/rollouts/train/1.html")
+    assert (answer.status, b"cannot be shown" in body) == (500, True)
+    assert "ZeroDivisionError" in caplog.text
+    monkeypatch.undo()
+    assert ask(server, "/rollouts/train/1.html")[0].status == 200
+
+
+def test_a_browser_that_went_on_is_no_fault(server, monkeypatch, caplog, capfd):
+    monkeypatch.setattr(server.site, "page", lambda *_: Page(b"x" * 50_000_000))
+    ended, close = threading.Event(), server.shutdown_request
+    monkeypatch.setattr(server, "shutdown_request", lambda request: (close(request), ended.set()))
+    connection = socket.create_connection(server.server_address)
+    connection.sendall(b"GET /rollouts/train/1.html HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    connection.recv(10)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()  # with a reset
+    assert ended.wait(10)
+    assert (caplog.text, capfd.readouterr().err) == ("", "")
 
 
 def test_text_is_looked_for_by_address(server):

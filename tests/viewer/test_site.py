@@ -1,5 +1,7 @@
 """Every page of a recorded run: it is there, its links lead somewhere, and it stays inside the run folder."""
 
+import json
+import os
 import posixpath
 import re
 from dataclasses import replace
@@ -7,8 +9,10 @@ from html.parser import HTMLParser
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from jaxsearchrl.records import records_path, to_json_line
+from jaxsearchrl.records import records_path, to_json_line, write_records
 from jaxsearchrl.viewer.site import Site
 from jaxsearchrl.viewer.write_site import write_site
 from tests.viewer.conftest import DOCUMENTS, episode, make_run, step_of
@@ -68,10 +72,10 @@ def test_every_page_is_there_and_every_link_leads_to_one(site):
 
 def test_the_exported_files_are_the_same_pages(run_folder, tmp_path):
     site = Site(run_folder, exported=True)
-    count = write_site(site, tmp_path / "out")
+    count, faults = write_site(site, tmp_path / "out")
     files = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert files == set(site.paths())
-    assert len(files) == count
+    assert (len(files), 0) == (count, faults)
     page = (tmp_path / "out/rollouts/train/2/1.html").read_text()
     assert "data-live" not in page
     assert "Content-Security-Policy" in page
@@ -182,6 +186,115 @@ def test_nothing_else_is_served(new_run, tmp_path, path):
     assert page.status in (404, 500)
     assert b"secret" not in page.body.replace(b"secret.txt", b"")
     assert b"brooms" not in page.body
+
+
+WRONG = (None, True, -1, 10**400, 1e308, float("nan"), float("inf"), "<b>", "\ud800", [], {}, [[1]], {"facts": ["a"]})
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_no_record_stops_a_page(tmp_path_factory, data):
+    """Whatever stands in one place of a record, it has a page or is named, and hides no other."""
+    fields = json.loads(to_json_line(episode()))
+    node = fields
+    while True:
+        keys = list(node) if isinstance(node, dict) else list(range(len(node)))
+        key = data.draw(st.sampled_from(keys))
+        if not node[key] or not isinstance(node[key], dict | list) or data.draw(st.booleans()):
+            break
+        node = node[key]
+    node[key] = data.draw(st.sampled_from(WRONG))
+    folder = tmp_path_factory.mktemp("hostile")
+    path = records_path(folder, "train", 1).with_suffix("")
+    path.parent.mkdir(parents=True)
+    path.write_text(f"{json.dumps(fields)}\n{to_json_line(episode(attempt=1))}\n")
+    site = Site(folder)
+    for page in site.paths():
+        assert site.page(page, {}).status == 200 or page.startswith("rollouts/train/1/1"), page
+    step = text(site, "rollouts/train/1.html")
+    assert "1/2.html" in step
+    assert "line 1 is no rollout record" in step or "1/1.html" in step
+    assert "1/2.html" in text(site, "rollouts/train/1.html", text="brooms first")
+
+
+def test_numbers_beyond_reason_in_metrics(new_run):
+    folder = new_run()
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "train", "step": 3, "reward": 1e308, "entropy": "x"}\n')
+    assert "1e+308" in text(Site(folder), "index.html")
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(f'{{"kind": "train", "step": 4, "reward": {10**400}}}\n')
+    assert "line 5: &#39;reward&#39; is too large a number" in text(Site(folder), "index.html")
+
+
+def test_odd_things_among_the_records_hide_none(new_run):
+    folder = new_run()
+    (folder / "rollouts/train/step_000007.jsonl").symlink_to("nowhere")
+    os.mkfifo(folder / "rollouts/train/step_000008.jsonl")
+    (folder / "rollouts/train/step_000009.jsonl.gz").mkdir()
+    write_records(folder, "rollouts", 1, [episode(split="rollouts")])
+    (folder / "config.json").write_text('{"task": {"corpus": [1], "index_dir": 7}, "model": {"tokenizer": ["x"]}}')
+    site = Site(folder)
+    assert [run.base for run in site.runs] == [""]
+    for path in site.paths():
+        assert site.page(path, {}).status == 200, path
+    assert text(site, "rollouts/rollouts/1/1.html")
+
+
+def test_a_file_that_turns_into_a_link_out_of_the_run_is_not_followed(new_run, tmp_path):
+    folder, outside = new_run(), new_run(name="other")
+    site = Site(folder)
+    assert text(site, "rollouts/train/1.html")
+    path = records_path(folder, "train", 1)
+    path.unlink()
+    path.symlink_to(records_path(outside, "train", 1))
+    assert site.page("rollouts/train/1.html", {}).status == 500
+
+
+@pytest.mark.parametrize("name", ["_viewer", "a b", "100%#?&'\"", "a:b", "\udcff", "index.html"])
+def test_runs_of_any_name(tmp_path, name):
+    make_run(tmp_path / "runs" / name)
+    site = Site(tmp_path / "runs")
+    for link in Links(text(site, "index.html")).links:
+        parts = urlsplit(link)
+        assert not parts.scheme
+        assert not parts.query
+        if parts.path:
+            assert site.page(unquote(parts.path, errors="surrogateescape"), {}).status == 200
+    if name != "index.html":  # as files it would be a file and a folder
+        write_site(Site(tmp_path / "runs", exported=True), tmp_path / "out")
+        check_links_of_files(tmp_path / "out")
+
+
+def check_links_of_files(folder):
+    for path in folder.rglob("*.html"):
+        for link in Links(path.read_text()).links:
+            parts = urlsplit(link)
+            assert not parts.scheme
+            assert not parts.path or (path.parent / unquote(parts.path, errors="surrogateescape")).is_file(), (
+                path,
+                link,
+            )
+
+
+def test_an_export_has_no_broken_link_where_documents_and_records_cannot_be_read(new_run, tmp_path):
+    folder = new_run()
+    (folder / "config.json").write_text("{}")
+    path = records_path(folder, "train", 3).with_suffix("")
+    path.write_text(
+        to_json_line(episode(step=3, split="tr\nain")).replace('"seconds":3.5', '"seconds":3.5,"new":1') + "\n"
+    )
+    assert write_site(Site(folder, exported=True), tmp_path / "out")[1] == 3  # the record, its tokens, its text
+    check_links_of_files(tmp_path / "out")
+    assert not list((tmp_path / "out/documents").glob("*.txt"))
+    assert not [file for file in (tmp_path / "out").rglob("*.txt") if file.read_text().startswith("<!doctype")]
+
+
+def test_ids_that_differ_in_halves_of_a_pair_are_two(new_run):
+    folder = new_run([[episode(task_id=name) for name in ("a?", "a\ud800", "a\ud801")]])
+    site = Site(folder)
+    list(site.paths())
+    assert text(site, "tasks.html").count("<tr data-splits") == 3
 
 
 def test_a_folder_of_runs(new_run, tmp_path):

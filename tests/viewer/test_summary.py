@@ -18,7 +18,6 @@ def test_the_strip_has_the_tokens_of_each_turn_and_of_its_answer():
     summary = summary_of(episode())
     assert summary.strips == (Strip(("search",), 3, 1), Strip(("curate", "finish"), 2, 2))
     assert (summary.prompt_tokens, summary.tokens) == (4, 12)
-    assert summary.states == ("curated", "never")
     assert summary.documents == ("007", "099")
     assert summary.flags == ()
 
@@ -49,6 +48,27 @@ def test_flags_say_what_is_out_of_order():
     assert summary_of(episode(turns=(bad,))).flags == ("2 failed calls", "cut by the token limit")
     assert summary_of(episode(reward=None, infrastructure_errors=("down",))).flags == ("lost to the infrastructure",)
     assert summary_of(episode(outcome="empty")).flags == ("nothing handed over",)
+
+
+@pytest.mark.parametrize("value", ["x", None, True, -1, 0.5, 2**31, 10**400, [1]])
+def test_what_is_no_count_makes_no_summary(value):
+    for change in (
+        lambda data: data.update(group=value),
+        lambda data: data["spans"][-1].update(stop=value),
+        lambda data: data["turns"][0].update(tokens=[4, value]),
+    ):
+        data = json.loads(to_json_line(episode()))
+        change(data)
+        with pytest.raises((TypeError, ValueError)):
+            summarise(data, 1)
+
+
+@pytest.mark.parametrize("value", ["x", True, float("nan"), float("inf"), 10**400, {}])
+def test_what_is_no_number_makes_no_summary(value):
+    for key in ("reward", "advantage", "seconds"):
+        data = json.loads(to_json_line(episode())) | {key: value}
+        with pytest.raises((TypeError, ValueError)):
+            summarise(data, 1)
 
 
 def test_an_agent_without_tokens_has_a_strip_by_its_letters():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxsearchrl.viewer.visible import finder, lit, plain, visible
+from jaxsearchrl.viewer.visible import LONGEST, finder, lit, plain, visible
 
 TRICKS = {
     "\u202eevil": "U+202E",
@@ -18,6 +18,10 @@ TRICKS = {
     "\ud800": "U+D800",
     "\u3164": "U+3164",
     "\U000e0041": "U+E0041",
+    "\U000e0fff": "U+E0FFF",
+    "\u180b": "U+180B",
+    "\u2065": "U+2065",
+    "\ufff0": "U+FFF0",
     "\ufeff": "U+FEFF",
     "a\rb": "U+000D",
     "x\ufe01": "U+FE01",
@@ -58,3 +62,12 @@ def test_gold_is_marked_where_it_stands_by_itself():
     assert lit('"a<b"', found) == "&#34;<mark>a&lt;b</mark>&#34;"
     assert lit("<i>", finder([])) == "&lt;i&gt;"
     assert finder(["", " "]) is None
+
+
+def test_of_a_long_text_the_beginning_is_shown_and_how_much_is_not():
+    more = '<span class="note"> … 3 more characters</span>'
+    assert visible("a" * LONGEST + "<b>") == "a" * LONGEST + more
+    assert (
+        lit("a" * (LONGEST - 4) + " <b>xyz", finder(["<b"])) == "a" * (LONGEST - 4) + " <mark>&lt;b</mark>&gt;" + more
+    )
+    assert visible("a" * LONGEST) == "a" * LONGEST

@@ -49,7 +49,12 @@ function arrangeGroups() {
 function setUpGroups() {
   const form = document.getElementById("view");
   if (!form) return;
-  for (const [name, value] of address()) if (form.elements[name]) form.elements[name].value = value;
+  for (const name of ["sort", "show", "outcome", "task"]) {
+    const value = address().get(name), field = form.elements[name];
+    if (value === null) continue;
+    field.value = value;
+    if (name === "outcome" && field.value !== value) field.add(new Option(value, value, true, true));  // none here has it
+  }
   form.addEventListener("input", event => {
     if (event.target.name === "text") return;  // the server looks for it
     keep(event.target.name, event.target.value === "order" ? "" : event.target.value);
@@ -106,7 +111,7 @@ function setUpRowFilter() {
     const rows = all("tr[data-task]");
     for (const row of rows) {
       row.hidden = !row.dataset.task.toLowerCase().includes(words) ||
-        Boolean(split) && !row.dataset.splits.split(" ").includes(split);
+        Boolean(split) && !row.dataset.splits.split("/").includes(split);
     }
     document.getElementById("shown").value = `${rows.filter(row => !row.hidden).length} of ${rows.length}`;
   };
@@ -208,9 +213,9 @@ function follow() {
     if (answer.status !== 200) return;
     tag = (answer.headers.get("ETag") || "").replaceAll('"', "");
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
-    const open = all("details", main).map(fold => fold.open), focus = document.activeElement.getAttribute("href");
+    const open = all("details[open]", main).map(fold => fold.id), focus = document.activeElement.getAttribute("href");
     main.replaceChildren(...fresh.childNodes);
-    all("details", main).forEach((fold, at) => { fold.open = open[at] || false; });
+    for (const fold of all("details", main)) fold.open = open.includes(fold.id);
     setUpPage();
     if (focus) all("a", main).find(link => link.getAttribute("href") === focus)?.focus({ preventScroll: true });
   }, 2000);

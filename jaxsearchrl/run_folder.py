@@ -67,13 +67,12 @@ class RunFolder:
     def adapters(self) -> Path:
         return self.path / "adapters"
 
-    def evaluation(self, step: int | None, config: str) -> Path:
-        """Where an evaluation of a step under a resolved configuration (JSON text) belongs: evaluations/step_n.
+    def evaluation(self, name: str, config: str) -> Path:
+        """Where an evaluation under a resolved configuration (JSON text) belongs: evaluations/{name}.
 
-        step: None for the base model ("base"). Where another evaluation has that folder, step_n_2, step_n_3, …: they
-        stay side by side, and one that is made again replaces itself. The folder's config.json is written.
+        Where another evaluation has that folder, name_2, name_3, …: they stay side by side, and the same one goes on in
+        its own. The folder's config.json is written.
         """
-        name = "base" if step is None else f"step_{step:06d}"
         for number in itertools.count(1):
             folder = self.path / "evaluations" / (f"{name}_{number}" if number > 1 else name)
             stored = folder / "config.json"

@@ -223,8 +223,8 @@ def _agents(stage: Stage) -> Callable[[Task, Environment, float], Agent]:
     asker = family.asker(stage.train_tasks)
     if asker is None:
         raise ConfigError(
-            f"eval.player = 'question': task.name = {config.task.name!r} needs a model to answer; to show it what the raw "
-            "question finds, set task.play = 'rag' where the family has that"
+            f"eval.player = 'question': task.name = {config.task.name!r} needs a model to answer; to show it what "
+            "the raw question finds, set task.play = 'rag' where the family has that"
         )
     return lambda task, environment, temperature: asker
 

@@ -3,8 +3,8 @@
     POST {endpoint.url}/chat/completions   {"model", "messages", "temperature", "max_tokens", "tools"?}
 
 Where a family has tools, calls are the API's function calls; where it has none (Search-R1's tags, sums), the message's
-text is read as a policy's, up to its first stop string. What a server answers is untrusted: an answer of another form is
-the infrastructure's failure, a call whose arguments are no JSON object is the model's, and is told to it.
+text is read as a policy's, up to its first stop string. What a server answers is untrusted: an answer of another form
+is the infrastructure's failure, a call whose arguments are no JSON object is the model's, and is told to it.
 """
 
 import json

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxsearchrl import dry_run, trainer
+from jaxsearchrl import dry_run, evaluator, trainer
 from jaxsearchrl.chat.tokenizer import load_tokenizer
 from jaxsearchrl.checkpoint import Checkpoints
 from jaxsearchrl.config_tree import with_values

@@ -17,7 +17,7 @@ from pathlib import Path
 import jax.numpy as jnp
 
 from jaxsearchrl.checkpoint import Checkpoints
-from jaxsearchrl.config import Config, TelemetryConfig
+from jaxsearchrl.config import Config, SearchR1Config, SearchToolsConfig, TelemetryConfig
 from jaxsearchrl.config_checks import check_resume
 from jaxsearchrl.config_tree import from_json, to_json
 from jaxsearchrl.errors import ConfigError, UserError
@@ -87,6 +87,8 @@ def evaluate(config: Config, workdir: str) -> None:
         else:
             name, stage = config.eval.player, load_stage(config, progress)
             play = _without_tokens(stage)
+        if isinstance(config.task, SearchR1Config | SearchToolsConfig) and config.task.play != "agent":
+            name += f"_{config.task.play}"
         output = folder.evaluation(name, to_json(config))
         inputs = stage.fingerprints | {f"adapter {step}": _sha256(path) for step, path in steps.items()}
         if not _same_inputs(output, inputs):

@@ -185,4 +185,3 @@ def test_an_endpoint_that_cannot_be_used_is_known_before_any_episode(server, end
     server.answers = [http_server.raw(b'{"error": "no such model"}', 404)]
     with pytest.raises(UserError, match=r"endpoint\.url = 'http.*no such model.*endpoint\.model"):
         endpoint.check()
-

@@ -301,12 +301,12 @@ def test_the_control_run_deals_the_same_advantages_to_others(train, straight, tm
 
 
 def failing(letter_e, *broken):
-    """Environments of which the ones made at places `broken` raise; one more is made before, to measure prompts."""
+    """Environments of which the ones made at places `broken` raise."""
     made = []
 
     def new(experiment, task, step=0):
         environment = letter_e(experiment, task)
-        if len(made) - 1 in broken:
+        if len(made) in broken:
             environment.step = lambda turn: {}["question"]
         made.append(environment)
         return environment

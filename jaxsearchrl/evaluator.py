@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -158,19 +159,23 @@ def _policy(experiment: Experiment, steps: dict[int, Path | None], progress: Pro
     """The model with one adapter or another."""
     config = experiment.config
     fresh = init_lora(experiment.model, seed_of(config.train.seed, "lora"))
-    with progress.phase("compiling the sampler"):
-        engine = Engine(
-            experiment.model,
-            experiment.base,
-            fresh,
-            config.sampling,
-            stop_ids=experiment.chat.stop_ids,
-            vocab_size=experiment.vocab_size,
-            seed=0,
-        )
     loaded = {step: _weights(path, experiment, fresh) for step, path in steps.items()}
 
+    @cache
+    def sampler() -> Engine:  # not needed where everything is complete
+        with progress.phase("compiling the sampler"):
+            return Engine(
+                experiment.model,
+                experiment.base,
+                fresh,
+                config.sampling,
+                stop_ids=experiment.chat.stop_ids,
+                vocab_size=experiment.vocab_size,
+                seed=0,
+            )
+
     def play(part: Part, uids: Sequence[int], ended: Ended) -> None:
+        engine = sampler()
         # Always the same random stream, which is training's: only the policy differs.
         engine.renew(loaded[part.step], seed_of(config.train.seed, part.split, 0))
         collect(

@@ -78,7 +78,8 @@ class EndpointAgent:
         choice = self._endpoint.complete(asked, self._tools, self._temperature)
         message, ended = choice["message"], choice.get("finish_reason")
         truncated = ended is not None and ended.text() == "length"
-        text, reasoning = _text(message, "content"), _text(message, "reasoning_content")
+        text = _text(message, "content")
+        reasoning = _text(message, "reasoning_content") or _text(message, "reasoning")  # newer servers
         if not self._tools:
             return self._read(AssistantTurn(text, reasoning, truncated=truncated))
         calls = message.get("tool_calls")

@@ -49,7 +49,9 @@ def scripted_rollout(
                 return failed()
             waiting = _one_call_each(turn) if chat.one_call_a_turn else [turn]
         turn = waiting.pop(0)
-        ids = chat.turn_ids(turn)
+        ids = retried(partial(chat.turn_ids, turn), rollout.errors, ())
+        if ids is None:
+            return failed()
         if len(tokens.trajectory) + len(ids) > config.capacity:
             room = False
             break
@@ -65,8 +67,10 @@ def scripted_rollout(
         messages = [*messages, Message("assistant", turn.text, turn=turn), *answer.messages]
         done = answer.done
         room = done or tokens.observe(answer.messages)
+    rollout.score = retried(environment.score, rollout.errors, ())
+    if rollout.score is None:
+        return failed()
     rollout.stop_reason = environment.stop_reason if done else "context"
-    rollout.score = environment.score()
     rollout.seconds = time.monotonic() - started
     return rollout
 

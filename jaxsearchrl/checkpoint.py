@@ -91,6 +91,13 @@ class Checkpoints:
         step = self._manager.latest_step()
         return None if step is None else (step, *self.restore(step, abstract_state))
 
+    def host(self, step: int) -> dict[str, Any]:
+        """The host state of a step alone. Raises UserError when the folder cannot be read."""
+        try:
+            return self._manager.restore(step, args=ocp.args.Composite(host=ocp.args.JsonRestore()))["host"]
+        except Exception as error:  # as in `restore`
+            raise UserError(f"{self.folder / str(step)} cannot be read ({error})") from error
+
     def restore(self, step: int, abstract_state: Any) -> tuple[Any, dict[str, Any]]:
         """(state, host) of one step, bit-equal to what was saved.
 

@@ -230,13 +230,25 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class EvalConfig:
-    """Evaluation during training on fixed tasks (the first `tasks` of the evaluation file)."""
+    """Evaluation on fixed tasks, during training and by `--mode=eval`, which alone knows the last two keys."""
 
     every: int = 8  # steps; 0: never
-    tasks: int = 32
+    tasks: int = 32  # the first so many of the evaluation file, or of task_ids
+    task_ids: str = ""  # a file of ids of evaluation tasks, one a line; empty: all, as they stand in their file
     tries: int = 4
     temperature: float = 1.0
     greedy: bool = True  # also one greedy try per task
+    player: Literal["policy", "endpoint", "expert", "question"] = "policy"  # docs/evaluation.md says who they are
+    adapter: str = ""  # the policy's: a PEFT folder, "base" (none) or "all" of the run's; empty: the run's newest
+
+
+@dataclass(frozen=True)
+class EndpointConfig:
+    """A model behind an OpenAI-compatible API, who plays with eval.player = "endpoint" (docs/evaluation.md)."""
+
+    url: str = ""  # up to what precedes /chat/completions: http://127.0.0.1:8000/v1
+    model: str = ""  # the server's name of it
+    timeout: float = 300.0  # seconds of one request
 
 
 @dataclass(frozen=True)
@@ -270,6 +282,38 @@ class TelemetryConfig:
     plots: bool = True
 
 
+AlarmName = Literal[
+    "no signal",
+    "all bad",
+    "empty",
+    "not finished",
+    "broken finish",
+    "truncation",
+    "tool errors",
+    "call format drift",
+    "answer format drift",
+    "duplicate calls",
+    "entropy collapse",
+    "entropy fall",
+    "length collapse",
+    "length blow-up",
+    "log-prob gap",
+    "KL blow-up",
+    "no update",
+    "lost episodes",
+    "search engine",
+    "curate anything",
+    "data stands still",
+]
+
+
+@dataclass(frozen=True)
+class AlarmsConfig:
+    """Alarms of the training (docs/evaluation.md). They are always printed."""
+
+    stop_on: tuple[AlarmName, ...] = ()  # one of these ends the run, with a checkpoint
+
+
 @dataclass(frozen=True)
 class Config:
     """One experiment."""
@@ -287,3 +331,5 @@ class Config:
     warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
+    alarms: AlarmsConfig = field(default_factory=AlarmsConfig)
+    endpoint: EndpointConfig = field(default_factory=EndpointConfig)

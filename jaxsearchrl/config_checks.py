@@ -32,7 +32,7 @@ from jaxsearchrl.errors import ConfigError
 _RUN_LENGTH = ("train.steps", "train.epochs")  # but not when the learning rate decays towards the end
 # Where an engine answers, too: its host may be another one, what it searches by its path is held together elsewhere.
 _REACHING = tuple(f"task.retriever.{name}" for name in ("url", "timeout", "tries", "cache_file"))
-_MAY_CHANGE = (*_RUN_LENGTH, "eval.every", "checkpoint.", "telemetry.", "mesh.", *_REACHING)
+_MAY_CHANGE = (*_RUN_LENGTH, "eval.every", "checkpoint.", "telemetry.", "alarms.", "mesh.", *_REACHING)
 # What an evaluation of an adapter must share with the run that trained it.
 _ADAPTER = ("model.", "lora.", "chat.")
 
@@ -65,7 +65,7 @@ _LIMITS: tuple[tuple[str, Callable[[Number], bool], str], ...] = (
         "above 0",
         lambda x: x > 0,
         "lora.alpha learning.loss_constant learning.eps learning.clip_high warm_start.learning_rate "
-        "task.retriever.timeout",
+        "task.retriever.timeout endpoint.timeout",
     ),
     ("at least 0.001", lambda x: x >= 0.001, "sampling.temperature"),
     ("0 (greedy) or at least 0.001", lambda x: x == 0 or x >= 0.001, "eval.temperature"),
@@ -201,8 +201,21 @@ def _combinations(config: Config) -> Iterator[str]:
             f"checkpoint.keep_best = {config.checkpoint.keep_best}: without evaluation (eval.every = 0) none is best; "
             "set checkpoint.keep_best = 0, or eval.every"
         )
+    yield from _player(config)
     yield from _warm_start(config)
     yield from _lora_modules(config.lora.modules)
+
+
+def _player(config: Config) -> Iterator[str]:
+    player, endpoint = config.eval.player, config.endpoint
+    if config.eval.adapter and player != "policy":
+        yield f"eval.adapter = {config.eval.adapter!r}: eval.player = {player!r} has none; leave it empty"
+    if player == "endpoint":
+        yield from _url("endpoint.url", endpoint.url, "http://127.0.0.1:8000/v1")
+        if not endpoint.model:
+            yield "endpoint.model is empty: give the server's name of the model"
+    elif endpoint.url or endpoint.model:
+        yield f"endpoint: is not asked, since eval.player = {player!r}; set that to 'endpoint', or leave these empty"
 
 
 def _warm_start(config: Config) -> Iterator[str]:
@@ -313,23 +326,23 @@ def _retriever(task: SearchR1Config | SearchToolsConfig) -> Iterator[str]:
                     "leave it empty, or set that to 'local'"
                 )
     if "url" in used and (options.url or options.kind not in ("zhihu", "wikipedia")):
-        yield from _url(options.url)
+        yield from _url("task.retriever.url", options.url, "http://127.0.0.1:8000/retrieve")
     for key in ("title_field", "text_field"):
         if not getattr(options, key):
             yield f"task.retriever.{key} is empty: name the field of a document"
 
 
-def _url(url: str) -> Iterator[str]:
-    wanted = "an address like http://127.0.0.1:8000/retrieve is wanted"
+def _url(key: str, url: str, example: str) -> Iterator[str]:
+    wanted = f"an address like {example} is wanted"
     try:
         parts = urlsplit(url)
         complete = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # a port that is no number
         parts, complete = urlsplit(""), False
     if not complete or parts.query or parts.fragment or not url.isascii() or " " in url:
-        yield f"task.retriever.url = {url!r}: {wanted}, with nothing after its path"
+        yield f"{key} = {url!r}: {wanted}, with nothing after its path"
     elif "@" in parts.netloc:
-        yield "task.retriever.url: has a user or password, which would be stored; give them by environment variable"
+        yield f"{key}: has a user or password, which would be stored; give them by environment variable"
 
 
 def _lora_modules(modules: Sequence[str]) -> Iterator[str]:
@@ -353,12 +366,14 @@ def _required(config: Config, keys: Sequence[str]) -> Iterator[str]:
 
 def _files(config: Config) -> Iterator[str]:
     values = leaf_values(config)
-    for key in ("task.train_tasks", "task.eval_tasks", "task.prompt_file", *_WARM_START_FILES):
+    for key in ("task.train_tasks", "task.eval_tasks", "task.prompt_file", "eval.task_ids", *_WARM_START_FILES):
         if values.get(key, "") not in ("", "demo") and not Path(values[key]).is_file():
             yield f"{key} = {values[key]!r}: no such file{_looked(values[key])}"
     for key in ("model.path", "model.tokenizer", "task.corpus", "lora.start"):
         if values.get(key, "") not in ("", "demo") and not Path(values[key]).exists():
             yield f"{key} = {values[key]!r}: no such file or folder{_looked(values[key])}"
+    if config.eval.adapter not in ("", "base", "all") and not Path(config.eval.adapter).is_dir():
+        yield f"eval.adapter = {config.eval.adapter!r}: no such folder; give that of one adapter, 'base' or 'all'"
     model = Path(config.model.path)
     if config.model.path not in ("", "demo") and model.is_dir() and not (model / "config.json").is_file():
         yield f"model.path = {str(model)!r}: a folder without config.json; give a Hugging Face folder or a .gguf file"

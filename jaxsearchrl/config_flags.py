@@ -12,9 +12,10 @@ from absl import app, flags, logging
 
 from jaxsearchrl.config import Config
 from jaxsearchrl.config_tree import leaf_types, parse_value, section_types, type_errors, unknown_key, with_values
-from jaxsearchrl.errors import ConfigError, InfrastructureError, UserError
+from jaxsearchrl.errors import ConfigError, InfrastructureError, StoppedByAlarm, UserError
 
 Override = tuple[str, str]  # dotted key, text of the value
+STOPPED_BY_ALARM = 3  # the exit status
 
 _OVERRIDE = re.compile(r"--?config\.([^=]*)(?:=(.*))?", re.DOTALL)
 
@@ -58,7 +59,10 @@ def parse_flags(argv: Sequence[str], overrides: list[Override]) -> list[str]:
 
 
 def run_app(main: Callable[[Sequence[Override]], None]) -> None:
-    """Runs a program on the command line's overrides. A fault of user or infrastructure ends it with status 2."""
+    """Runs a program on the command line's overrides.
+
+    A fault of user or infrastructure ends it with status 2, an alarm that shall end a run with STOPPED_BY_ALARM.
+    """
     overrides: list[Override] = []
     logging.set_verbosity(logging.WARNING)  # Orbax tells every detail; --verbosity=0 shows it
     try:
@@ -66,6 +70,9 @@ def run_app(main: Callable[[Sequence[Override]], None]) -> None:
     except (UserError, InfrastructureError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    except StoppedByAlarm as stop:
+        print(f"stopped: {stop}", file=sys.stderr)
+        sys.exit(STOPPED_BY_ALARM)
 
 
 def load_config(path: str, overrides: Sequence[Override] = ()) -> Config:

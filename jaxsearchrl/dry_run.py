@@ -108,7 +108,9 @@ def dry_run_config(config: Config, folder: str | Path) -> Config:
             warmup_steps=min(config.learning.warmup_steps, 1),
         ),
         train=replace(config.train, steps=2, groups_per_step=2, group_size=2),
-        eval=replace(config.eval, every=min(config.eval.every, 1), tasks=2, tries=min(config.eval.tries, 2)),
+        eval=replace(
+            config.eval, every=min(config.eval.every, 1), tasks=2, task_ids="", tries=min(config.eval.tries, 2)
+        ),
         warm_start=replace(
             config.warm_start,
             trajectories=max(2 * harmony, min(config.warm_start.trajectories, 4)),

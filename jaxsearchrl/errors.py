@@ -1,4 +1,4 @@
-"""The three kinds of failure that the program tells apart.
+"""The kinds of failure that the program tells apart.
 
 A model's mistake is none of them: it becomes an observation that the model reads.
 """
@@ -19,4 +19,11 @@ class InfrastructureError(Exception):
     """Something outside the policy failed (a retriever is down, a request timed out).
 
     It is retried; if it stays, the episode leaves loss and baseline, and is counted. It is never a reward of zero.
+    """
+
+
+class StoppedByAlarm(Exception):
+    """A training run ended before its end, as `alarms.stop_on` asks. Its state is saved.
+
+    `main` prints the message and exits with status 3.
     """

@@ -3,7 +3,7 @@
 import hashlib
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from jaxsearchrl.config import (
 )
 from jaxsearchrl.config_tree import leaf_values, with_values
 from jaxsearchrl.data.demo import prepare_demo
-from jaxsearchrl.errors import ConfigError
+from jaxsearchrl.errors import ConfigError, UserError
 from jaxsearchrl.learning.optimizer import Optimizer
 from jaxsearchrl.models.decoder import Model, Weights, build_model, init_lora
 from jaxsearchrl.models.files import open_checkpoint
@@ -54,21 +54,16 @@ if TYPE_CHECKING:  # transformers takes seconds to import
     from transformers import PreTrainedTokenizerFast
 
 
-@dataclass(frozen=True, eq=False)
-class Experiment:
-    """A configuration (its demo paths resolved) and what it names.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Stage:
+    """All that episodes need but a policy: a configuration (its demo paths resolved), chat format, family and tasks.
 
-    vocab_size: ids from here on are never sampled, and have no share in the learner's softmax.
     searches: what an engine elsewhere answered; of a local index nothing is counted.
     """
 
     config: Config
-    model: Model
-    base: Weights
-    base_fingerprint: str
     chat: ChatFormat
     tokenizer_fingerprint: str
-    vocab_size: int
     family: Family
     train_tasks: Sequence[Task]
     eval_tasks: Sequence[Task]
@@ -78,7 +73,6 @@ class Experiment:
     def fingerprints(self) -> dict[str, str]:
         """Of all that was read and must not change within a run."""
         return {
-            "base": self.base_fingerprint,
             "tokenizer": self.tokenizer_fingerprint,
             "training tasks": _sha256("\n".join(map(repr, self.train_tasks))),
             "evaluation tasks": _sha256("\n".join(map(repr, self.eval_tasks))),
@@ -89,28 +83,47 @@ class Experiment:
         """A new episode of a task, for a policy that has seen `step` updates."""
         return self.family.environment(task, self.chat.count_tokens, step)
 
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Experiment(Stage):
+    """With a model. vocab_size: ids from here on are never sampled, and have no share in the learner's softmax."""
+
+    model: Model
+    base: Weights
+    base_fingerprint: str
+    vocab_size: int
+
+    @cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """Those of the stage, and the base weights'."""
+        return {"base": self.base_fingerprint, **super().fingerprints}
+
+    def new_adapter(self) -> Weights:
+        """An adapter that changes nothing yet, where the base is."""
+        return self._laid_out(init_lora(self.model, seed_of(self.config.train.seed, "lora")))
+
     def first_adapter(self) -> Weights:
-        """What training begins with: a new adapter, or that of `lora.start`.
+        """What training begins with: the adapter of `lora.start`, or a new one. Raises as `adapter_in`."""
+        start = self.config.lora.start
+        return self.adapter_in(start) if start else self.new_adapter()
+
+    def adapter_in(self, folder: str | Path) -> Weights:
+        """The adapter of a folder in PEFT's format, where the base is.
 
         Raises UserError for a folder that is no adapter of this model, and ConfigError for one of other settings.
         """
+        adapter, found = read_adapter(folder, self.model.arch)
         wanted = self.model.lora
-        if not wanted.start:
-            return self._laid_out(init_lora(self.model, seed_of(self.config.train.seed, "lora")))
-        adapter, found = read_adapter(wanted.start, self.model.arch)
         for key, ours, theirs in (
             ("rank", wanted.rank, found.rank),
             ("alpha", wanted.alpha, found.alpha),
             ("modules", tuple(sorted(wanted.modules)), tuple(sorted(found.modules))),
         ):
             if ours != theirs:
-                raise ConfigError(
-                    f"lora.{key} = {ours!r}, but the adapter of lora.start = {wanted.start!r} has {theirs!r}"
-                )
+                raise ConfigError(f"{folder}: its {key} is {theirs!r}, but lora.{key} = {ours!r}; set that to it")
         return self._laid_out(lora_of(adapter))
 
     def _laid_out(self, lora: Mapping[str, Any]) -> Weights:
-        """An adapter where the base is."""
         mesh = mesh_of(self.base)
         return jax.device_put(dict(lora), lora_shardings(self.model, mesh) if mesh else None)
 
@@ -124,7 +137,7 @@ class Experiment:
         write_adapter(folder, self.model.arch, adapter_of(lora), self.model.lora, self.config.model.path)
 
 
-def load_experiment(config: Config, progress: Progress) -> Experiment:
+def load_stage(config: Config, progress: Progress) -> Stage:
     """Loads, announcing each phase. Raises UserError naming the file or key at fault."""
     config = resolve_demo(config)
     options = config.task
@@ -133,7 +146,28 @@ def load_experiment(config: Config, progress: Progress) -> Experiment:
     with progress.phase("tasks and search index"):
         family = open_family(options, searches)
         train_tasks = _tasks(family, options, options.train_tasks)
-        eval_tasks = _tasks(family, options, options.eval_tasks)[: config.eval.tasks]
+        eval_tasks = _tasks(family, options, options.eval_tasks)
+        if config.eval.task_ids:
+            eval_tasks = chosen(eval_tasks, config.eval.task_ids, options.eval_tasks)
+        eval_tasks = eval_tasks[: config.eval.tasks]
+    tokenizer = load_tokenizer(config.model.tokenizer or config.model.path)
+    stage = Stage(
+        config=config,
+        chat=chat_format(config.chat, tokenizer),
+        tokenizer_fingerprint=_sha256(tokenizer.backend_tokenizer.to_str() + str(tokenizer.chat_template)),
+        family=family,
+        train_tasks=train_tasks,
+        eval_tasks=eval_tasks,
+        searches=searches,
+    )
+    _check_prompts(stage)
+    return stage
+
+
+def load_experiment(config: Config, progress: Progress) -> Experiment:
+    """The stage and the model; as `load_stage`."""
+    stage = load_stage(config, progress)
+    config, chat = stage.config, stage.chat
     with progress.phase("model"):
         checkpoint = open_checkpoint(config.model.path)
         arch = checkpoint.architecture
@@ -142,8 +176,6 @@ def load_experiment(config: Config, progress: Progress) -> Experiment:
                 f"sampling.capacity = {config.sampling.capacity}: "
                 f"the model's context has {arch.max_positions} positions"
             )
-        tokenizer = load_tokenizer(config.model.tokenizer or config.model.path)
-        chat = chat_format(config.chat, tokenizer)
         if chat.vocab_size > arch.vocab_size:
             raise ConfigError(
                 f"the tokenizer of {config.model.tokenizer or config.model.path} has ids up to {chat.vocab_size - 1}, "
@@ -156,21 +188,39 @@ def load_experiment(config: Config, progress: Progress) -> Experiment:
             check_cut(config, mesh)
             progress.note(describe(model, mesh))
         base = load_base(model, checkpoint, shardings(model, mesh) if mesh else None)
-    experiment = Experiment(
-        config=config,
+    return Experiment(
+        **{part.name: getattr(stage, part.name) for part in fields(stage)},
         model=model,
         base=base,
         base_fingerprint=checkpoint.fingerprint,
-        chat=chat,
-        tokenizer_fingerprint=_sha256(tokenizer.backend_tokenizer.to_str() + str(tokenizer.chat_template)),
         vocab_size=chat.vocab_size,
-        family=family,
-        train_tasks=train_tasks,
-        eval_tasks=eval_tasks,
-        searches=searches,
     )
-    _check_prompts(experiment)
-    return experiment
+
+
+def check_unchanged(now: Mapping[str, str], then: Mapping[str, str], folder: Path) -> None:
+    """Raises UserError where what `now` has a fingerprint of is not what the run in `folder` started with."""
+    for name, fingerprint in now.items():
+        before = then.get(name, "unknown")
+        if fingerprint != before:
+            raise UserError(
+                f"{folder}: the {name} changed since the run started (fingerprint {fingerprint[:12]}, was "
+                f"{before[:12]}); restore what it was, or choose another --workdir"
+            )
+
+
+def chosen(tasks: Sequence[Task], path: str, tasks_path: str) -> list[Task]:
+    """The tasks whose ids a file names, one a line, in its order. Raises UserError for an id that is no task's."""
+    by_id = {task.id: task for task in tasks}
+    lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    ids = [(number, line.strip()) for number, line in enumerate(lines, start=1) if line.strip()]
+    for place, (number, task_id) in enumerate(ids):
+        if task_id not in by_id:
+            raise UserError(f"{path}:{number}: {tasks_path} has no task {task_id!r}; name its ids, one a line")
+        if task_id in (earlier for _, earlier in ids[:place]):
+            raise UserError(f"{path}:{number}: the task {task_id!r} is named twice; name each once")
+    if not ids:
+        raise UserError(f"{path}: names no task; write the ids of evaluation tasks, one a line")
+    return [by_id[task_id] for _, task_id in ids]
 
 
 def _tasks(family: Family, options: TaskConfig, path: str) -> Sequence[Task]:
@@ -203,21 +253,21 @@ def chat_format(config: ChatConfig, tokenizer: "PreTrainedTokenizerFast") -> Cha
             return Harmony(tokenizer, date=config.date, reasoning=config.reasoning, header=config.header)
 
 
-def _check_prompts(experiment: Experiment) -> None:
+def _check_prompts(stage: Stage) -> None:
     """Raises ConfigError for a task whose prompt leaves no room for a turn: it could never be played."""
-    capacity, options = experiment.config.sampling.capacity, experiment.config.task
+    capacity, options = stage.config.sampling.capacity, stage.config.task
     documents = 0  # tokens that a prompt may have beside its question
     if isinstance(options, SearchR1Config | SearchToolsConfig) and options.play == "rag":
         documents = options.max_observation_tokens
 
     def tokens(task: Task) -> int:
-        environment = experiment.environment(task)
-        return len(experiment.chat.prompt_ids(environment.reset(), environment.tools))
+        environment = stage.environment(task)
+        return len(stage.chat.prompt_ids(environment.reset(), environment.tools))
 
     def size(task: Task) -> int:
         return len(unicodedata.normalize("NFC", task.query).encode("utf-8", "replace"))
 
-    longest_first = sorted([*experiment.train_tasks, *experiment.eval_tasks], key=size, reverse=True)
+    longest_first = sorted([*stage.train_tasks, *stage.eval_tasks], key=size, reverse=True)
     least = tokens(longest_first[-1]) if longest_first else 0
     for task in longest_first:
         if least + size(task) + documents < capacity:  # a token has at least one byte: from here on all fit

@@ -19,6 +19,11 @@ from jaxsearchrl.run_folder import RunFolder
 from jaxsearchrl.telemetry.progress import Progress
 
 
+def exported(run: RunFolder) -> dict[int, Path]:
+    """The folders of a run's adapters, by step."""
+    return {int(path.parent.name[5:]): path.parent for path in run.adapters.glob(f"step_[0-9]*/{CONFIG}")}
+
+
 def export(config: Config, workdir: str) -> None:
     """Writes merged/step_n into the run folder: a Hugging Face folder with the tokenizer of the run.
 
@@ -27,7 +32,7 @@ def export(config: Config, workdir: str) -> None:
     """
     progress = Progress()
     with RunFolder(workdir) as run:
-        adapters = {int(path.parent.name[5:]): path.parent for path in run.adapters.glob(f"step_[0-9]*/{CONFIG}")}
+        adapters = exported(run)
         if not adapters:
             raise UserError(f"{run.path}: has no adapter to export; train first, or name another --workdir")
         if stored := run.read_config():

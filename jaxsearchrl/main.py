@@ -14,7 +14,7 @@ from jaxsearchrl.config import Config
 from jaxsearchrl.config_checks import total_steps, validate
 from jaxsearchrl.config_flags import Override, load_config, run_app
 from jaxsearchrl.config_tree import to_json
-from jaxsearchrl.errors import UserError
+from jaxsearchrl.errors import ConfigError, UserError
 from jaxsearchrl.run_folder import local_folder
 from jaxsearchrl.runtime import announce_devices, prepare
 from jaxsearchrl.tasks.inputs import check_prompt, read_tasks
@@ -53,9 +53,9 @@ def main(overrides: Sequence[Override]) -> None:
 
         return export(config, workdir)
     announce_devices(require_accelerator=_REQUIRE_ACCELERATOR.value)
-    from jaxsearchrl import trainer
+    from jaxsearchrl import evaluator, trainer
 
-    start = {"train": trainer.train, "eval": trainer.evaluate, "sft": trainer.sft}[_MODE.value]
+    start = {"train": trainer.train, "eval": evaluator.evaluate, "sft": trainer.sft}[_MODE.value]
     start(config, workdir)
     if _DRY_RUN.value:
         print(f"dry run: it ran to its end; its numbers mean nothing, and {workdir} can be deleted", file=sys.stderr)
@@ -85,8 +85,16 @@ def _experiment(overrides: Sequence[Override]) -> tuple[Config, str]:
 
         validate(config, check_files=False)
         config = dry_run_config(config, local_folder(workdir) / "dry_run")
+    other_player = (config.eval.player, config.eval.adapter) != ("policy", "")
+    if _MODE.value in ("train", "sft") and other_player:
+        raise ConfigError(
+            "eval.player and eval.adapter are for --mode=eval: a run in training evaluates its own policy"
+        )
+    required = _REQUIRED[_MODE.value]
+    if _MODE.value == "eval" and config.eval.player != "policy" and config.model.tokenizer:
+        required = tuple(key for key in required if key != "model.path")  # only tokens are counted
     evaluates = ("task.eval_tasks",) if _MODE.value in ("train", "sft", "check") and config.eval.every else ()
-    validate(config, required=(*_REQUIRED[_MODE.value], *evaluates))
+    validate(config, required=(*required, *evaluates))
     return config, workdir
 
 

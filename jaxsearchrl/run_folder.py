@@ -68,10 +68,10 @@ class RunFolder:
         return self.path / "adapters"
 
     def evaluation(self, name: str, config: str) -> Path:
-        """Where an evaluation of a policy under a resolved configuration (JSON text) belongs: evaluations/name.
+        """Where an evaluation under a resolved configuration (JSON text) belongs: evaluations/{name}.
 
-        Where another evaluation has that folder, name_2, name_3, …: they stay side by side, and one that is made again
-        replaces itself. The folder's config.json is written.
+        Where another evaluation has that folder, name_2, name_3, …: they stay side by side, and the same one goes on in
+        its own. The folder's config.json is written.
         """
         for number in itertools.count(1):
             folder = self.path / "evaluations" / (f"{name}_{number}" if number > 1 else name)

@@ -19,7 +19,7 @@ from absl import flags
 
 from jaxsearchrl.config import Config
 from jaxsearchrl.config_checks import validate
-from jaxsearchrl.config_flags import Override, load_config, run_app
+from jaxsearchrl.config_flags import STOPPED_BY_ALARM, Override, load_config, run_app
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.interruption import Interruption, interruption
 from jaxsearchrl.run_folder import RunFolder, local_folder, write_atomically
@@ -48,7 +48,7 @@ def main(overrides: Sequence[Override]) -> None:
             if stop.asked:
                 print("stopped on request; the same command goes on from there", file=sys.stderr)
                 return
-            if status:
+            if status not in (0, STOPPED_BY_ALARM):  # values that go wrong are a result of the sweep
                 raise UserError(f"the run {name} ended with status {status} (above); the same command goes on from it")
             _show(root)
 

@@ -5,7 +5,7 @@ streams and schedules follow from the number. So resuming is running the same co
 that never stopped.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +15,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxsearchrl.checkpoint import Checkpoints
-from jaxsearchrl.config import Config, TelemetryConfig
+from jaxsearchrl.config import Config
 from jaxsearchrl.config_checks import check_resume, total_steps
 from jaxsearchrl.config_tree import from_json, to_json
-from jaxsearchrl.errors import UserError
-from jaxsearchrl.evaluation.evaluate import summarise
+from jaxsearchrl.errors import StoppedByAlarm, UserError
+from jaxsearchrl.evaluation.evaluate import refuse_failures, summarise, values_in_words
 from jaxsearchrl.evaluation.report import write_report
-from jaxsearchrl.experiment import Experiment, load_experiment
+from jaxsearchrl.experiment import Experiment, check_unchanged, load_experiment
 from jaxsearchrl.interruption import Interrupted, Interruption, interruption
 from jaxsearchrl.learning.advantages import GroupAdvantages, group_advantages, shuffled
 from jaxsearchrl.learning.learner import Learner, make_update, policy_loss
@@ -37,7 +37,7 @@ from jaxsearchrl.seeds import seed_of, task_order
 from jaxsearchrl.tasks.family import Task
 from jaxsearchrl.telemetry.alarms import alarms
 from jaxsearchrl.telemetry.compilations import compilations
-from jaxsearchrl.telemetry.metrics import expert_metrics, label, rollout_metrics
+from jaxsearchrl.telemetry.metrics import expert_metrics, rollout_metrics
 from jaxsearchrl.telemetry.metrics_file import read_metrics
 from jaxsearchrl.telemetry.plots import write_plots
 from jaxsearchrl.telemetry.progress import Progress
@@ -49,7 +49,7 @@ from jaxsearchrl.warm_start import examples, warm_start
 class Run:
     """A run at work: its parts, and the state that steps replace.
 
-    output is the folder of metrics and rollouts; step counts the steps that were tried; total is where the run ends.
+    step counts the steps that were tried; total is where the run ends.
     reference is the adapter at the start of RL, kept for a KL term only.
     """
 
@@ -59,7 +59,6 @@ class Run:
     learner: Learner
     update: Any
     folder: RunFolder
-    output: Path
     checkpoints: Checkpoints
     writers: MetricWriters
     progress: Progress
@@ -87,10 +86,12 @@ def train(config: Config, workdir: str) -> None:
             return
         with _saved_when_stopped(run):
             _complete(run)
+            _heed_alarms(run)
             while run.step < run.total:
                 with run.progress.step(run.step + 1, run.total):
                     _step(run)
                     _complete(run)
+                _heed_alarms(run)
             _finish(run)
 
 
@@ -108,21 +109,6 @@ def sft(config: Config, workdir: str) -> None:
         with _saved_when_stopped(run):
             _complete(run)
             run.progress.note(f"the adapter is in {run.folder.adapters}")
-
-
-def evaluate(config: Config, workdir: str) -> None:
-    """Evaluates the newest checkpoint in `workdir`, or the base model in an empty one, on any tasks.
-
-    Metrics and rollouts go to a folder of their own (`RunFolder.evaluation`); the run's own stay as they are.
-    """
-    with ExitStack() as stack:
-        run = _open(config, workdir, stack, trains=False)
-        try:
-            for split in _splits(config):
-                _evaluate(run, split)
-        except Interrupted:
-            return run.progress.note("stopped on request before the evaluation was complete")
-        run.progress.note(f"metrics and rollouts are in {run.output}")
 
 
 # ------------------------------------------------------------------------------------------------------------- one step
@@ -147,9 +133,9 @@ def _step(run: Run) -> None:
     step = run.step + 1
     about = {"run": config.name, "split": "train", "step": step, "adapter": run.step}
     records = to_records(rollouts, tasks, tries, advantages=advantages.advantages, **about)
-    write_records(run.output, "train", step, records)
+    write_records(run.folder.path, "train", step, records)
     metrics = rollout_metrics(records, tries) | expert_metrics(run.engine.load) | experiment.searches.take()
-    _refuse_failures(config, f"step {step}", metrics, rollouts)
+    refuse_failures(records, config.train.max_infrastructure_share, f"step {step}")
     run.interruption.check()
     lora, opt_state, learned = _learn(run, rollouts, advantages)
     run.lora, run.opt_state, run.step = lora, opt_state, step
@@ -165,23 +151,13 @@ def _step(run: Run) -> None:
     run.writers.write(step, "train", metrics)
     update = f"gap {learned['learn/logprob_gap']:.1e}" if "learn/logprob_gap" in learned else "update skipped"
     run.progress.note(
-        f"reward {metrics.get('reward', float('nan')):.3f}  {_values(metrics, experiment.family.measures)}  "
+        f"reward {metrics.get('reward', float('nan')):.3f}  {values_in_words(metrics, experiment.family.measures)}  "
         f"empty {metrics.get('rate/empty', 1):.0%}  no signal {metrics.get('groups/no_signal', 1):.0%}  {update}"
     )
-    for alarm in alarms(read_metrics(run.output, "train")):
+    for alarm in alarms(read_metrics(run.folder.path, "train")):
         run.progress.note(f"alarm: {alarm}")
     if config.telemetry.plots:
-        write_plots(run.output)
-
-
-def _refuse_failures(config: Config, what: str, metrics: dict[str, float], rollouts: Sequence[Rollout]) -> None:
-    failed = metrics["infrastructure/failed_share"]
-    if failed > config.train.max_infrastructure_share:
-        errors = sorted({error for rollout in rollouts for error in rollout.errors})[:3]
-        raise UserError(
-            f"{what}: the infrastructure failed {failed:.0%} of the episodes, more than "
-            f"train.max_infrastructure_share allows; {'; '.join(errors)}"
-        )
+        write_plots(run.folder.path)
 
 
 def _rollouts(
@@ -192,7 +168,7 @@ def _rollouts(
     run.engine.renew(run.lora, seed_of(run.config.train.seed, part, run.step if step < 0 else step))
     with run.progress.phase("rollouts" if part == "train" else part, total=len(tasks) * tries) as advance:
 
-        def count() -> None:
+        def count(uid: int, rollout: Rollout) -> None:
             advance()
             run.interruption.check()
 
@@ -205,7 +181,7 @@ def _rollouts(
             experiment.chat,
             run.config.sampling,
             temperature=temperature,
-            advance=count,
+            ended=count,
         )
 
 
@@ -225,7 +201,7 @@ def _learn(run: Run, rollouts: Sequence[Rollout], advantages: GroupAdvantages) -
 # ----------------------------------------------------------------------------------------------------- around the steps
 
 
-def _open(config: Config, workdir: str, stack: ExitStack, *, trains: bool = True) -> Run:
+def _open(config: Config, workdir: str, stack: ExitStack) -> Run:
     """Takes the run folder, loads what the configuration names, compiles, restores the newest checkpoint."""
     progress = Progress()
     folder = stack.enter_context(RunFolder(workdir))
@@ -238,9 +214,9 @@ def _open(config: Config, workdir: str, stack: ExitStack, *, trains: bool = True
     stored = folder.read_config()
     if stored is not None and checkpoints.steps():  # what never came to a checkpoint may be set anew
         where = str(folder.path / "config.json")
-        check_resume(from_json(Config, stored, where), config, where, trains=trains)
+        check_resume(from_json(Config, stored, where), config, where)
     experiment = load_experiment(config, progress)
-    total = total_steps(config.train, len(experiment.train_tasks)) if trains else 1
+    total = total_steps(config.train, len(experiment.train_tasks))
     lora = experiment.first_adapter()
     optimizer = make_optimizer(config.learning, total * config.learning.updates_per_step)
     with progress.phase("compiling the sampler"):
@@ -256,14 +232,10 @@ def _open(config: Config, workdir: str, stack: ExitStack, *, trains: bool = True
     fresh = {"lora": lora, "opt_state": experiment.new_state(optimizer, lora)}
     if config.learning.kl_weight:
         fresh["reference"] = lora
-    unchanged = tuple(experiment.fingerprints) if trains else ("base", "tokenizer")
-    restored = _restored(checkpoints, fresh, experiment, unchanged)
+    restored = _restored(checkpoints, fresh, experiment)
     step, state = restored or (0, fresh)
-    policy = f"step_{step:06d}" if restored else "start" if config.lora.start else "base"
-    output = folder.path if trains else folder.evaluation(policy, to_json(config))
-    telemetry = config.telemetry if trains else TelemetryConfig(tensorboard=False)
-    writers = stack.enter_context(MetricWriters(output, telemetry))
-    writers.truncate_after(step if restored and trains else -1)
+    writers = stack.enter_context(MetricWriters(folder.path, config.telemetry))
+    writers.truncate_after(step if restored else -1)
     if restored:
         progress.note(f"going on after step {step}, from {checkpoints.folder / str(step)}")
     return Run(
@@ -279,7 +251,6 @@ def _open(config: Config, workdir: str, stack: ExitStack, *, trains: bool = True
         ),
         update=make_update(optimizer),
         folder=folder,
-        output=output,
         checkpoints=checkpoints,
         writers=writers,
         progress=progress,
@@ -293,20 +264,14 @@ def _open(config: Config, workdir: str, stack: ExitStack, *, trains: bool = True
 
 
 def _restored(
-    checkpoints: Checkpoints, state: dict[str, Any], experiment: Experiment, unchanged: Sequence[str]
+    checkpoints: Checkpoints, state: dict[str, Any], experiment: Experiment
 ) -> tuple[int, dict[str, Any]] | None:
-    """(step, state) of the newest checkpoint, if there is one. unchanged: which fingerprints must be as they were."""
+    """(step, state) of the newest checkpoint, if there is one."""
     restored = checkpoints.restore_latest(state)
     if restored is None:
         return None
     step, state, host = restored
-    for name in unchanged:
-        now, then = experiment.fingerprints[name], host.get(name, "unknown")
-        if now != then:
-            raise UserError(
-                f"{checkpoints.folder.parent}: the {name} changed since the run started (fingerprint {now[:12]}, was "
-                f"{then[:12]}); restore what it was, or choose another --workdir"
-            )
+    check_unchanged(experiment.fingerprints, host, checkpoints.folder.parent)
     return step, state
 
 
@@ -327,10 +292,28 @@ def _complete(run: Run) -> None:
     every = run.config.eval.every
     if every and (run.step % every == 0 or last):
         for split in _splits(run.config):
-            if _row(run.output, split, run.step) is None:
+            if _row(run.folder.path, split, run.step) is None:
                 _evaluate(run, split)
     if (run.step % run.config.checkpoint.every == 0 or last) and run.step not in run.checkpoints.steps():
         _save(run)
+
+
+def _heed_alarms(run: Run) -> None:
+    """Ends the run, whole and with a report, where the last step raised an alarm of `alarms.stop_on`.
+
+    Raises StoppedByAlarm; so does the same command again, before another step.
+    """
+    rows = read_metrics(run.folder.path, "train")
+    found = [alarm for alarm in alarms(rows) if alarm.name in run.config.alarms.stop_on]
+    if not found:
+        return
+    if run.step not in run.checkpoints.steps():
+        _save(run)
+    _finish(run)
+    raise StoppedByAlarm(
+        f"{'; '.join(map(str, found))}. Step {run.step} is saved; to go on all the same, leave "
+        f"{', '.join(repr(alarm.name) for alarm in found)} out of alarms.stop_on (--config.alarms.stop_on= for none)"
+    )
 
 
 def _save(run: Run) -> None:
@@ -360,7 +343,7 @@ def _warm_start(run: Run) -> bool:
     """Supervised updates. False if asked to stop in between."""
     with run.progress.phase("trajectories to imitate"):
         records = examples(run.experiment)
-    write_records(run.output, "warm_start", 0, records)
+    write_records(run.folder.path, "warm_start", 0, records)
     write = lambda number, metrics: run.writers.write(0, f"warm_start/{number}", metrics)  # noqa: E731
     try:
         run.lora = warm_start(run.experiment, run.lora, records, run.progress, write, run.interruption.check)
@@ -380,22 +363,18 @@ def _evaluate(run: Run, split: str) -> None:
     tries, temperature = (1, 0.0) if split == "eval_greedy" else (settings.tries, settings.temperature)
     rollouts = _rollouts(run, tasks, tries, split, temperature, step=0)
     records = to_records(rollouts, tasks, tries, run=run.config.name, split=split, step=run.step, adapter=run.step)
-    write_records(run.output, split, run.step, records)
+    write_records(run.folder.path, split, run.step, records)
     measures = run.experiment.family.measures
     metrics = summarise(records, tries, measures) | run.experiment.searches.take()
-    _refuse_failures(run.config, f"{split} after step {run.step}", metrics, rollouts)
+    refuse_failures(records, run.config.train.max_infrastructure_share, f"{split} after step {run.step}")
     run.writers.write(run.step, split, metrics)
-    run.progress.note(f"{split} after step {run.step}: {_values(metrics, measures)}  ({len(tasks)} tasks x {tries})")
+    said = values_in_words(metrics, measures)
+    run.progress.note(f"{split} after step {run.step}: {said}  ({len(tasks)} tasks x {tries})")
 
 
 def _finish(run: Run) -> None:
     if run.config.telemetry.plots:
-        write_plots(run.output)
+        write_plots(run.folder.path)
     with run.progress.phase("report"):
-        report = write_report(run.output, run.experiment, run.step)
+        report = write_report(run.folder.path, run.experiment, run.step)
     run.progress.note(report)
-
-
-def _values(metrics: Mapping[str, float], measures: Sequence[str]) -> str:
-    """The first three measures, for a note."""
-    return "  ".join(f"{label(name)} {metrics.get(f'score/{name}', float('nan')):.3f}" for name in measures[:3])

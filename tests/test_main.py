@@ -107,6 +107,8 @@ def test_a_workdir_on_another_machine_is_refused_before_anything_is_written(fold
         ),
         ((f"--config={EXAMPLE}", "--config.train.steps"), "--config.train.steps lacks its value"),
         ((f"--config={EXAMPLE}", "--config.train.steps=x"), "train.steps = 'x': a whole number is wanted"),
+        ((f"--config={EXAMPLE}", "--config.eval.player=expert"), "eval.player and eval.adapter are for --mode=eval"),
+        ((f"--config={EXAMPLE}", "--config.alarms.stop_on=empty,entropy"), "each one of 'no signal', 'all bad', "),
         ((f"--config={EXAMPLE}", "train.steps=3"), "unexpected argument 'train.steps=3'"),
         ((f"--config={EXAMPLE}", "--wrkdir=x"), "Unknown command line flag 'wrkdir'"),
         ((f"--config={EXAMPLE}", "--mode=trian"), "should be one of <train|eval|sft|export|check>"),

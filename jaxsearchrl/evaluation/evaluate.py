@@ -1,11 +1,12 @@
 """What an evaluation says: means over fixed tasks with intervals clustered by task, and how two evaluations differ."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from jaxsearchrl.errors import UserError
 from jaxsearchrl.evaluation.statistics import Estimate, by_task, check_same_tasks, mean_estimate, paired_difference
 from jaxsearchrl.records import RolloutRecord
-from jaxsearchrl.telemetry.metrics import rollout_metrics
+from jaxsearchrl.telemetry.metrics import label, rollout_metrics
 
 
 def summarise(records: Sequence[RolloutRecord], tries: int, measures: Sequence[str]) -> dict[str, float]:
@@ -23,6 +24,22 @@ def summarise(records: Sequence[RolloutRecord], tries: int, measures: Sequence[s
     best = {task: [max(values)] for task, values in by_measure(scored, measures[0]).items()}
     metrics[f"best_of_n/{measures[0]}"] = mean_estimate(best).mean
     return metrics | _by_source(scored, measures)
+
+
+def refuse_failures(records: Sequence[RolloutRecord], most: float, what: str) -> None:
+    """Raises UserError where the infrastructure failed a larger share of the episodes than `most`."""
+    failed = sum(record.failed for record in records) / max(len(records), 1)
+    if failed > most:
+        errors = sorted({error for record in records for error in record.infrastructure_errors})[:3]
+        raise UserError(
+            f"{what}: the infrastructure failed {failed:.0%} of the episodes, more than "
+            f"train.max_infrastructure_share allows; {'; '.join(errors)}"
+        )
+
+
+def values_in_words(metrics: Mapping[str, float], measures: Sequence[str]) -> str:
+    """The first three measures, for a note."""
+    return "  ".join(f"{label(name)} {metrics.get(f'score/{name}', float('nan')):.3f}" for name in measures[:3])
 
 
 def _by_source(scored: Sequence[RolloutRecord], measures: Sequence[str]) -> dict[str, float]:

@@ -23,11 +23,16 @@ def collect(
     config: SamplingConfig,
     *,
     temperature: float,
-    advance: Callable[[], None] = lambda: None,
+    uids: Sequence[int] = (),
+    ended: Callable[[int, Rollout], None] = lambda uid, rollout: None,
 ) -> list[Rollout]:
-    """`tries` rollouts of each task, those of a task side by side; the sampler must have been renewed for this call."""
-    environments = [new_environment(task) for task in tasks for _ in range(tries)]
-    return run_episodes(environments, sampler, chat, config, temperature=temperature, advance=advance)
+    """`tries` rollouts of each task, those of a task side by side; the sampler must have been renewed for this call.
+
+    uids: which of these episodes to play; all by default. Each is the same whichever others are played.
+    """
+    uids = uids or range(len(tasks) * tries)
+    environments = [new_environment(tasks[uid // tries]) for uid in uids]
+    return run_episodes(environments, sampler, chat, config, temperature=temperature, uids=uids, ended=ended)
 
 
 def to_records(
@@ -45,35 +50,36 @@ def to_records(
 
     adapter: how many steps the policy had seen; advantages [B] where they are known.
     """
-    records = []
-    for uid, rollout in enumerate(rollouts):
-        task = tasks[uid // tries]
-        scored: dict[str, Any] = {}
-        if rollout.score is not None:
-            score = rollout.score
-            scored = {"reward": score.reward, "score_parts": score.parts, "outcome": score.outcome}
-            if advantages is not None:
-                scored["advantage"] = float(advantages[uid])
-        records.append(
-            RolloutRecord(
-                run=run,
-                split=split,
-                step=step,
-                task_id=task.id,
-                group=uid // tries,
-                attempt=uid % tries,
-                uid=uid,
-                query=task.query,
-                adapter=adapter,
-                source=task.source,
-                gold=task.gold,
-                turns=tuple(rollout.turns),
-                stop_reason=rollout.stop_reason,
-                infrastructure_errors=tuple(rollout.errors),
-                truncated=rollout.truncated,
-                seconds=rollout.seconds,
-                **trajectory_fields(rollout.trajectory),
-                **scored,
-            )
-        )
-    return records
+    about = {"run": run, "split": split, "step": step, "adapter": adapter}
+    known: Sequence[float | None] = [None] * len(rollouts) if advantages is None else [*map(float, advantages)]
+    return [
+        to_record(rollout, uid, tasks, tries, advantage=advantage, **about)
+        for uid, (rollout, advantage) in enumerate(zip(rollouts, known, strict=True))
+    ]
+
+
+def to_record(
+    rollout: Rollout, uid: int, tasks: Sequence[Task], tries: int, *, advantage: float | None = None, **about: Any
+) -> RolloutRecord:
+    """The record of one episode of those; about: run, split, step and adapter, as above."""
+    task, score = tasks[uid // tries], rollout.score
+    scored: dict[str, Any] = {}
+    if score is not None:
+        scored = {"reward": score.reward, "score_parts": score.parts, "outcome": score.outcome, "advantage": advantage}
+    return RolloutRecord(
+        task_id=task.id,
+        group=uid // tries,
+        attempt=uid % tries,
+        uid=uid,
+        query=task.query,
+        source=task.source,
+        gold=task.gold,
+        turns=tuple(rollout.turns),
+        stop_reason=rollout.stop_reason,
+        infrastructure_errors=tuple(rollout.errors),
+        truncated=rollout.truncated,
+        seconds=rollout.seconds,
+        **trajectory_fields(rollout.trajectory),
+        **scored,
+        **about,
+    )

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from jaxsearchrl.chat.format import ChatFormat
 from jaxsearchrl.config import SamplingConfig
@@ -28,6 +28,8 @@ RETRY_SECONDS = (1.0, 4.0, 16.0)
 """Pauses before each further try of a step that the infrastructure failed."""
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -73,14 +75,17 @@ def run_episodes(
     config: SamplingConfig,
     *,
     temperature: float,
-    advance: Callable[[], None] = lambda: None,
+    uids: Sequence[int] = (),
+    ended: Callable[[int, Rollout], None] = lambda uid, rollout: None,
     retry_seconds: Sequence[float] = RETRY_SECONDS,
 ) -> list[Rollout]:
-    """Plays every environment to its end; rollouts in the same order, episode i with uid i.
+    """Plays every environment to its end; rollouts in the same order.
 
-    advance: called per finished episode.
+    uids: of the episodes, which their random streams depend on; 0, 1, … by default. ended: called per finished episode.
     """
-    waiting = deque(range(len(environments)))
+    uids = uids or range(len(environments))
+    environment_of = dict(zip(uids, environments, strict=True))
+    waiting = deque(uids)
     live: dict[int, _Episode] = {}
     rollouts: dict[int, Rollout] = {}
     running: dict[Future[Answer], int] = {}
@@ -96,7 +101,7 @@ def run_episodes(
                 episode.rollout.errors.append(_raised(error))
         episode.rollout.seconds = time.monotonic() - episode.started
         rollouts[uid] = episode.rollout
-        advance()
+        ended(uid, episode.rollout)
 
     def ask(uid: int) -> None:
         episode = live[uid]
@@ -105,7 +110,7 @@ def run_episodes(
 
     def admit(uid: int) -> None:
         agent = TokenAgent(uid, chat, config.capacity, config.max_turn_tokens, temperature)
-        environment = environments[uid]
+        environment = environment_of[uid]
         live[uid] = _Episode(environment, agent, Rollout(agent.trajectory), time.monotonic())
         try:
             messages, tools = environment.reset(), environment.tools
@@ -148,26 +153,33 @@ def run_episodes(
             finished = _finished(running, deterministic=config.deterministic, idle=len(running) == len(live))
             for uid, future in sorted((running.pop(future), future) for future in finished):
                 take(uid, future.result())
-    return [rollouts[uid] for uid in range(len(environments))]
+    return [rollouts[uid] for uid in uids]
 
 
 def answer_turn(environment: Environment, turn: AssistantTurn, retry_seconds: Sequence[float]) -> Answer:
     """Runs in a tool thread. Never raises: a failure is retried, then reported; any other exception at once."""
     started, errors = time.monotonic(), []
+    answered = retried(lambda: (*environment.step(turn), dict(environment.last_step())), errors, retry_seconds)
+    messages, done, details = answered or ([], True, {})
+    return Answer(messages, done, details, time.monotonic() - started, errors, failed=answered is None)
+
+
+def retried(act: Callable[[], T], errors: list[str], retry_seconds: Sequence[float]) -> T | None:
+    """What `act` returns, after a pause and another try for each time that the infrastructure fails.
+
+    None, and never an exception, where it fails for good or anything else is raised. `errors` gets every failure.
+    """
     for pause in (*retry_seconds, None):
         try:
-            messages, done = environment.step(turn)
-            details = dict(environment.last_step())
-            return Answer(messages, done, details, time.monotonic() - started, errors)
+            return act()
         except InfrastructureError as error:
             errors.append(f"{type(error).__name__}: {error}")
-            if pause is None:
-                break
-            time.sleep(pause)
+            if pause is not None:
+                time.sleep(pause)
         except Exception as error:
             errors.append(_raised(error))
             break
-    return Answer([], True, {}, time.monotonic() - started, errors, failed=True)
+    return None
 
 
 def _raised(error: Exception) -> str:

@@ -61,6 +61,13 @@ class Family(Protocol):
         """A scripted agent that plays the task well: what a warm start imitates."""
         ...
 
+    def asker(self, train: Sequence[Any]) -> Agent | None:
+        """An agent that searches for the question as it is, once, and hands over what it finds.
+
+        What it has to choose is chosen on training tasks. None where a model is needed for that.
+        """
+        ...
+
     def imitable(self, score: Score) -> bool:
         """Whether an episode of the expert with this score teaches what it should: a warm start leaves others out."""
         ...

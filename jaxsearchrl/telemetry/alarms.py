@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from jaxsearchrl.config import AlarmName
+
 Rows = Sequence[Mapping[str, Any]]
 
 WINDOW, LEAST = 8, 4
@@ -19,7 +21,7 @@ WINDOW, LEAST = 8, 4
 class Alarm:
     """What was seen (with the threshold), what it means, and what to try."""
 
-    name: str
+    name: AlarmName
     seen: str
     meaning: str
     remedy: str
@@ -32,7 +34,7 @@ class Alarm:
 class _Level:
     """An alarm when the mean of a metric is above (or below) a threshold."""
 
-    name: str
+    name: AlarmName
     metric: str
     side: str
     threshold: float
@@ -56,7 +58,7 @@ class _Drift:
     by is signed for a move (-0.2: down by more than 0.2); with `times`, by > 1 is a growth and by < 1 a fall.
     """
 
-    name: str
+    name: AlarmName
     metric: str
     by: float
     meaning: str
@@ -231,7 +233,11 @@ _RULES: tuple[_Level | _Drift, ...] = (
 CURATES_ANYTHING = (-0.1, -0.1)
 """Falls of rate/empty and of score/precision that together raise "curate anything"."""
 # An alarm that is left out beside another one: that one explains it.
-_EXPLAINED = {"no update": "no signal", "entropy fall": "entropy collapse", "call format drift": "tool errors"}
+_EXPLAINED: dict[AlarmName, AlarmName] = {
+    "no update": "no signal",
+    "entropy fall": "entropy collapse",
+    "call format drift": "tool errors",
+}
 
 
 def alarms(rows: Rows) -> list[Alarm]:

@@ -130,9 +130,9 @@ def scripted(chat):
 def play(chat):
     """Plays environments with a sampler; keywords replace settings of the sampler's configuration."""
 
-    def run(environments, sampler, *, retry_seconds=(0.0, 0.0, 0.0), advance=lambda: None, **settings):
+    def run(environments, sampler, *, retry_seconds=(0.0, 0.0, 0.0), ended=lambda uid, rollout: None, **settings):
         config = replace(SamplingConfig(capacity=sampler.capacity, max_turn_tokens=256), **settings)
-        more = {"temperature": 1.0, "retry_seconds": retry_seconds, "advance": advance}
+        more = {"temperature": 1.0, "retry_seconds": retry_seconds, "ended": ended}
         rollouts = run_episodes(environments, sampler, chat, config, **more)
         # Whatever happened: one rollout per episode, every slot free again, nothing under way.
         assert len(rollouts) == len(environments)

@@ -222,9 +222,9 @@ def test_every_episode_gives_one_rollout_however_many_slots(scripted, play, slot
     environments, texts = episodes(lengths)
     sampler, finished = scripted(texts, slots=slots, pace=4), []
     settings = {"deterministic": deterministic, "tool_threads": 3}
-    rollouts = play(environments, sampler, advance=lambda: finished.append(len(finished)), **settings)
+    rollouts = play(environments, sampler, ended=lambda uid, rollout: finished.append(uid), **settings)
     assert facts(rollouts) == facts(expected)
-    assert len(finished) == len(lengths)
+    assert sorted(finished) == [*range(len(lengths))]
     first = [uid for what, uid in sampler.log if what == "submit"]
     assert list(dict.fromkeys(first)) == list(range(7))  # admitted in order
     if slots == 1:

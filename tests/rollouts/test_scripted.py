@@ -105,6 +105,34 @@ def test_a_failure_leaves_it_without_a_score(chat, environment):
     assert rollout.errors == ["InfrastructureError: down"]
 
 
+@pytest.mark.parametrize("part", ["reset", "step", "score"])
+def test_a_fault_of_ours_in_one_episode_ends_no_other(chat, environment, part):
+    episode = environment()
+    setattr(episode, part, lambda *_: {}["question"])
+    rollout = scripted_rollout(RuleAgent(), episode, chat, CONFIG, (0.0,))
+    assert (rollout.score, rollout.stop_reason, rollout.errors) == (None, "infrastructure", ["KeyError: 'question'"])
+
+
+def test_what_the_infrastructure_fails_once_is_tried_again_and_counted(chat, environment):
+    episode, agent = environment(), RuleAgent()
+    step, act, failures = episode.step, agent.act, {"step": 1, "act": 2}
+
+    def flaky(name, of):
+        def call(argument):
+            if failures[name]:
+                failures[name] -= 1
+                raise InfrastructureError(name)
+            return of(argument)
+
+        return call
+
+    episode.step, agent.act = flaky("step", step), flaky("act", act)
+    rollout = scripted_rollout(agent, episode, chat, CONFIG, (0.0, 0.0))
+    assert (rollout.stop_reason, rollout.score.outcome) == ("finish", "complete")
+    assert rollout.errors == [f"InfrastructureError: {name}" for name in ("act", "act", "step")]
+    assert len(rollout.turns) == 2
+
+
 @pytest.mark.parametrize("advantages", [None, [0.5, -0.5, 1.0, -1.0]])
 def test_records_name_group_try_and_advantage(environment, scripted, play, call, advantages):
     one, two = environment()._task, type(environment()._task)("q2", "Owls?", environment()._task.facts)

@@ -1,10 +1,12 @@
 """Alarms over histories: by hand, for simulated pathologies, and silent in healthy runs. Thresholds came first."""
 
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
+from jaxsearchrl.config import AlarmName
 from jaxsearchrl.telemetry.alarms import _RULES, CURATES_ANYTHING, LEAST, WINDOW, alarms
 
 STEPS, GROUPS, TRIES = 40, 8, 8
@@ -147,6 +149,7 @@ def test_the_documented_alarms_and_thresholds_are_those_of_the_code():
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
     documented = {cells[0]: cells[1:] for cells in cells if len(cells) == 4}
     rules = {rule.name: rule for rule in _RULES}
+    assert set(get_args(AlarmName)) == documented.keys() - {"alarm"}  # what alarms.stop_on may name
     assert documented.keys() - {"alarm"} == {*rules, "curate anything", "data stands still"}
     for name, rule in rules.items():
         limit = abs(getattr(rule, "threshold", None) or getattr(rule, "by", 0))

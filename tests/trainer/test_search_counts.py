@@ -37,7 +37,7 @@ def test_an_evaluation_counts_its_own_searches(monkeypatch):
         engine=SimpleNamespace(renew=lambda *_: None),
         lora=None,
         step=0,
-        output=None,
+        folder=SimpleNamespace(path=None),
         progress=SimpleNamespace(phase=lambda *_, **__: nullcontext(lambda: None), note=lambda _: None),
         writers=SimpleNamespace(write=lambda step, kind, metrics: rows.append(metrics)),
     )

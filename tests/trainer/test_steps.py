@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxsearchrl import dry_run, trainer
+from jaxsearchrl import dry_run, evaluator, trainer
 from jaxsearchrl.chat.tokenizer import load_tokenizer
 from jaxsearchrl.checkpoint import Checkpoints
 from jaxsearchrl.config_tree import with_values
@@ -173,19 +173,19 @@ def test_an_evaluation_by_itself_repeats_the_runs_own_and_leaves_it_alone(config
     run = tmp_path / "run"
     shutil.copytree(straight, run)
     for _ in range(2):  # again, in the same place
-        trainer.evaluate(config, str(run))
+        evaluator.evaluate(config, str(run))
     assert (run / "metrics.jsonl").read_text() == (straight / "metrics.jsonl").read_text()
     [again] = read_metrics(run / "evaluations" / "step_000006", "eval")
     [before] = [row for row in read_metrics(straight, "eval") if row["step"] == 6]
     assert again.keys() == before.keys()
     assert all(again[key] == before[key] for key in again if not key.startswith("episode_seconds/"))
     more = with_values(config, {"eval.tasks": 4, "eval.greedy": False})
-    trainer.evaluate(more, str(run))
+    evaluator.evaluate(more, str(run))
     [row] = read_metrics(run / "evaluations" / "step_000006_2")
     assert (row["kind"], row["groups/total"]) == ("eval", 4.0)
     test = tmp_path / "test.jsonl"  # other questions than those that a run was watched on
     test.write_text("".join(Path(config.task.train_tasks).read_text().splitlines(keepends=True)[:3]))
-    trainer.evaluate(with_values(more, {"task.eval_tasks": str(test), "task.train_tasks": ""}), str(run))
+    evaluator.evaluate(with_values(more, {"task.eval_tasks": str(test), "task.train_tasks": ""}), str(run))
     [row] = read_metrics(run / "evaluations" / "step_000006_3")
     assert row["groups/total"] == 3.0
     assert {folder.name for folder in (run / "evaluations").iterdir()} == {f"step_000006{x}" for x in ("", "_2", "_3")}
@@ -212,7 +212,7 @@ def test_the_newest_adapter_is_exported_as_a_model(config, straight, tmp_path):
 
 
 def test_the_base_model_can_be_evaluated_in_an_empty_folder(config, straight, with_letter_e, tmp_path):
-    trainer.evaluate(config, str(tmp_path))
+    evaluator.evaluate(config, str(tmp_path))
     [row] = read_metrics(tmp_path / "evaluations" / "base", "eval")
     [start] = [row for row in read_metrics(straight, "eval") if row["step"] == 0]
     assert row["reward"] == start["reward"]
@@ -302,12 +302,12 @@ def test_the_control_run_deals_the_same_advantages_to_others(train, straight, tm
 
 
 def failing(letter_e, *broken):
-    """Environments of which the ones made at places `broken` raise; one more is made before, to measure prompts."""
+    """Environments of which the ones made at places `broken` raise."""
     made = []
 
     def new(experiment, task, step=0):
         environment = letter_e(experiment, task)
-        if len(made) - 1 in broken:
+        if len(made) in broken:
             environment.step = lambda turn: {}["question"]
         made.append(environment)
         return environment

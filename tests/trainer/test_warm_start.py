@@ -12,6 +12,7 @@ import pytest
 from jaxsearchrl import trainer
 from jaxsearchrl.config_tree import with_values
 from jaxsearchrl.errors import ConfigError, UserError
+from jaxsearchrl.evaluator import evaluate
 from jaxsearchrl.experiment import load_experiment
 from jaxsearchrl.learning.learner import Learner
 from jaxsearchrl.messages import AssistantTurn, ToolCall
@@ -148,17 +149,14 @@ def test_rl_from_the_exported_adapter_is_rl_from_the_warm_start(settings, warm, 
 
 def test_an_adapter_of_other_settings_is_refused(settings, warm, tmp_path):
     start = {"lora.start": str(warm / "adapters" / "step_000000"), "lora.rank": 3}
-    with pytest.raises(ConfigError, match=r"lora\.rank = 3, but the adapter of lora\.start = '.*step_000000' has 2"):
+    with pytest.raises(ConfigError, match=r"step_000000: its rank is 2, but lora\.rank = 3; set that to it"):
         trainer.train(with_values(settings, start), str(tmp_path))
 
 
 def test_an_adapter_to_start_with_is_evaluated_under_its_own_name(settings, warm, tmp_path):
     start = {"lora.start": str(warm / "adapters" / "step_000000"), "eval.every": 1}
-    trainer.evaluate(with_values(settings, start), str(tmp_path))
+    evaluate(with_values(settings, start), str(tmp_path))
     assert [path.name for path in (tmp_path / "evaluations").iterdir()] == ["start"]
-    trainer.evaluate(with_values(settings, {"eval.every": 1}), str(warm))  # the run's own newest
-    [folder] = (warm / "evaluations").iterdir()
-    assert folder.name == f"step_{max(int(p.name) for p in (warm / 'checkpoints').iterdir()):06d}"
 
 
 @pytest.mark.parametrize("mode", [trainer.sft, trainer.train])

@@ -35,7 +35,7 @@ def open_remote(options: RetrieverConfig, counters: SearchCounters) -> RemoteRet
 def _engine(options: RetrieverConfig, http: Http) -> Engine:
     match options.kind:
         case "search_r1":
-            return SearchR1Engine(http, options.url, _secret(TOKEN_VARIABLE))
+            return SearchR1Engine(http, options.url, secret(TOKEN_VARIABLE))
         case "elasticsearch":
             return ElasticsearchEngine(
                 http,
@@ -43,7 +43,7 @@ def _engine(options: RetrieverConfig, http: Http) -> Engine:
                 title_field=options.title_field,
                 text_field=options.text_field,
                 id_field=options.id_field,
-                key=_secret(KEY_VARIABLE),
+                key=secret(KEY_VARIABLE),
             )
         case "zhihu":
             given = re.split(r"[\s,]+", os.environ.get(KEYS_VARIABLE, ""))
@@ -57,7 +57,8 @@ def _engine(options: RetrieverConfig, http: Http) -> Engine:
             raise AssertionError("the local index is not elsewhere")
 
 
-def _secret(variable: str) -> str:
+def secret(variable: str) -> str:
+    """What an environment variable holds, "" without it; see `_checked`."""
     return _checked(os.environ.get(variable, "").strip(), variable)
 
 

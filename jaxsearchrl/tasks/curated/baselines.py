@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from jaxsearchrl.config import CuratedConfig
+from jaxsearchrl.messages import AssistantTurn, Message, ToolCall
 from jaxsearchrl.search.contract import Retriever
 from jaxsearchrl.tasks.curated.data import Task
+from jaxsearchrl.tasks.curated.replies import shown_ids
 from jaxsearchrl.tasks.curated.reward import Counters, score
 from jaxsearchrl.tasks.environment import Score
 
@@ -24,6 +26,23 @@ def best_top_k(
     choices = [k for k in CHOICES if k <= options.max_curated]
     k = max(choices, key=lambda k: sum(f_beta(train[:CHOOSE_ON], k).values()))
     return k, f_beta(evaluation, k)
+
+
+class QuestionAgent:
+    """The same by the tools, under an episode's own limits: searches once, curates what it is shown, and finishes."""
+
+    def __init__(self, k: int):
+        self._k = k
+
+    def act(self, messages: Sequence[Message]) -> AssistantTurn:
+        """The next turn."""
+        answers = [message.content for message in messages if message.role == "tool"]
+        if not answers:
+            query = next(message.content for message in messages if message.role == "user")
+            return AssistantTurn(calls=(ToolCall("bm25_search", {"query": " ".join(query.split()), "k": self._k}),))
+        found = shown_ids(answers[0])
+        curate = (ToolCall("curate", {"document_ids": found}),) if found else ()
+        return AssistantTurn(calls=(*curate, ToolCall("finish", {})))
 
 
 def curate_top_k(task: Task, retriever: Retriever, k: int, options: CuratedConfig) -> Score:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from jaxsearchrl.config import CuratedConfig
 from jaxsearchrl.search.index import LocalIndex
-from jaxsearchrl.tasks.curated.baselines import best_top_k
+from jaxsearchrl.tasks.curated.baselines import QuestionAgent, best_top_k
 from jaxsearchrl.tasks.curated.data import Task, check_gold
 from jaxsearchrl.tasks.curated.environment import CuratedEnvironment
 from jaxsearchrl.tasks.curated.prompts import system_prompt
@@ -37,6 +37,11 @@ class CuratedFamily:
     def expert(self, task: Task) -> RuleAgent:
         """A rule that searches each line of the query; it never sees the gold."""
         return RuleAgent()
+
+    def asker(self, train: Sequence[Task]) -> QuestionAgent:
+        """Curates what one search for the question as it is shows, with k chosen on training tasks."""
+        k, _ = best_top_k(train, (), self.index, self._options)
+        return QuestionAgent(min(k, self._options.search_max_k))
 
     def imitable(self, score: Score) -> bool:
         """Every episode is."""

@@ -42,6 +42,9 @@ class GSM8KFamily:
         """An agent that gives the gold number in its tags: it teaches the form, and no arithmetic."""
         return Expert(task)
 
+    def asker(self, train: Sequence[Question]) -> None:
+        """None: nothing is searched."""
+
     def imitable(self, score: Score) -> bool:
         """Every episode is."""
         return True

@@ -36,6 +36,9 @@ class SearchToolsFamily:
         """An agent that searches for the question once and answers with a gold answer, one that it was shown if any."""
         return Expert(task, searches=self._options.play == "agent")
 
+    def asker(self, train: Sequence[Question]) -> None:
+        """None: without a model nothing answers a question."""
+
     def imitable(self, score: Score) -> bool:
         """Where an answer was shown: the others would teach to make answers up."""
         return bool(score.parts["retrieved"]) or self._options.play == "direct"

@@ -13,7 +13,6 @@ DRY_RUN=
 DRY_ANSWER=     # what a question to another program is answered in a dry run
 SWITCHES=" "    # the switches that were given, between spaces
 ARGUMENTS=()    # what comes after --: flags of jaxsearchrl.main
-exec 3>&1       # commands of a dry run go here, also from within $(...)
 
 note() { printf '%s\n' "$*" >&2; }
 
@@ -50,10 +49,10 @@ ask() {
 }
 
 # Whether a text matches a regular expression as a whole; letters are those of ASCII, whatever the locale.
-matches() (
-  LC_ALL=C
+matches() {
+  local LC_ALL=C
   [[ $1 =~ ^($2)$ ]]
-)
+}
 
 is_on() { case $SWITCHES in *" $1 "*) return 0 ;; *) return 1 ;; esac }
 
@@ -95,29 +94,31 @@ read_settings() {
     esac
     shift
   done
-  if is_on dry-run; then DRY_RUN=1; fi
+  if is_on dry-run; then
+    DRY_RUN=1
+    exec 3>&1 # where commands are printed, also from within $(...)
+  fi
 }
 
 upper() { printf '%s' "$1" | tr '[:lower:]' '[:upper:]'; }
 
-# check NAME REGEX WHAT: refuses a setting that is not wholly of that form.
+# check NAME REGEX WHAT: refuses the setting LAUNCH_NAME if it is not wholly of that form.
 check() {
-  local variable
-  variable=LAUNCH_$(upper "$1")
-  matches "${!variable}" "$2" || die "--$1='${!variable}': $3"
+  local variable=LAUNCH_$1
+  matches "${!variable}" "$2" || die "--$(printf '%s' "$1" | tr '[:upper:]' '[:lower:]')='${!variable}': $3"
 }
 
 # What every script checks before it does anything.
 check_run() {
   local word
   [ -n "$LAUNCH_NAME" ] || die "--name is missing; it names the run's folder, machine and job, e.g. --name=first-run"
-  check name '[a-z]([-a-z0-9]{0,38}[a-z0-9])?' "1 to 40 of a-z, 0-9 and -, a letter first, no - last"
-  check config '[A-Za-z0-9_][A-Za-z0-9_./-]*\.py' "a Python file in the project's folder, without spaces"
+  check NAME '[a-z]([-a-z0-9]{0,38}[a-z0-9])?' "1 to 40 of a-z, 0-9 and -, a letter first, no - last"
+  check CONFIG '[A-Za-z0-9_][A-Za-z0-9_./-]*\.py' "a Python file in the project's folder, without spaces"
   [ -f "$LAUNCH_CONFIG" ] || die "--config=$LAUNCH_CONFIG: no such file in $ROOT"
-  check bucket '((gs|s3)://[a-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)*)?' "gs://bucket/folder or s3://bucket/folder, without spaces and without / at its end"
-  check corpus '([A-Za-z0-9_./][A-Za-z0-9_./-]*)?' "a path without spaces"
-  check_hours max_hours
-  check_hours sync_minutes
+  check BUCKET '((gs|s3)://[a-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)*)?' "gs://bucket/folder or s3://bucket/folder, without spaces and without / at its end"
+  check CORPUS '([A-Za-z0-9_./][A-Za-z0-9_./-]*)?' "a path without spaces"
+  check_hours MAX_HOURS
+  check_hours SYNC_MINUTES
   for word in ${ARGUMENTS[@]+"${ARGUMENTS[@]}"}; do
     case $word in
       --workdir | --workdir=* | -workdir | -workdir=*) die "$word: the run folder is runs/$LAUNCH_NAME; choose another --name" ;;

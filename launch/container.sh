@@ -12,9 +12,9 @@
 
 read_settings "container" "" "$@"
 check_run
-check_word container_extra
-check container_engine 'docker|podman' "docker or podman"
-check container_gpus '(all|[0-9]+|device=[0-9a-zA-Z,-]+)?' "all, a number, device=0,1 or nothing"
+check_word CONTAINER_EXTRA
+check CONTAINER_ENGINE 'docker|podman' "docker or podman"
+check CONTAINER_GPUS '(all|[0-9]+|device=[0-9a-zA-Z,-]+)?' "all, a number, device=0,1 or nothing"
 engine=$LAUNCH_CONTAINER_ENGINE
 needs "$engine" "install it, or name another one by --container_engine="
 # shellcheck source=launch/supervise.sh

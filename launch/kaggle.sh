@@ -13,8 +13,8 @@
 read_settings "kaggle" "" "$@"
 LAUNCH_CONFIG=$LAUNCH_KAGGLE_CONFIG LAUNCH_MAX_HOURS=$LAUNCH_KAGGLE_HOURS
 check_run
-for key in kaggle_code kaggle_working; do check $key '/[A-Za-z0-9_./-]+' "a full path without spaces"; done
-check kaggle_resume '(/[A-Za-z0-9_./-]+)?' "a full path without spaces"
+for key in KAGGLE_CODE KAGGLE_WORKING; do check $key '/[A-Za-z0-9_./-]+' "a full path without spaces"; done
+check KAGGLE_RESUME '(/[A-Za-z0-9_./-]+)?' "a full path without spaces"
 
 # Input folders are read-only, and what lies in the working folder is kept: the code and its data go elsewhere.
 run mkdir -p "$LAUNCH_KAGGLE_CODE" "$LAUNCH_KAGGLE_WORKING/runs"

@@ -12,13 +12,13 @@
 
 read_settings "" "" "$@"
 check_run
-check_count processes
-check_count process
+check_count PROCESSES
+check_count PROCESS
 # shellcheck source=launch/supervise.sh
 . launch/supervise.sh
 
 if [ -n "$LAUNCH_COORDINATOR" ]; then
-  check coordinator '[A-Za-z0-9._-]+:[0-9]+' "address:port of process 0"
+  check COORDINATOR '[A-Za-z0-9._-]+:[0-9]+' "address:port of process 0"
   [ "$LAUNCH_PROCESS" -lt "$LAUNCH_PROCESSES" ] || die "--process=$LAUNCH_PROCESS: from 0 to --processes minus 1"
   run export "JAX_COORDINATOR_ADDRESS=$LAUNCH_COORDINATOR" "JAX_NUM_PROCESSES=$LAUNCH_PROCESSES" "JAX_PROCESS_ID=$LAUNCH_PROCESS"
 elif [ "$LAUNCH_PROCESSES" != 1 ]; then

@@ -13,9 +13,9 @@
 
 read_settings "slurm" "" "$@"
 check_run
-for key in slurm_nodes slurm_gpus slurm_cpus; do check $key '[1-9][0-9]{0,3}' "a whole number from 1 on"; done
-check slurm_partition '([A-Za-z0-9_.,-]+)?' "a partition's name"
-check slurm_account '([A-Za-z0-9_.-]+)?' "an account's name"
+for key in SLURM_NODES SLURM_GPUS SLURM_CPUS; do check $key '[1-9][0-9]{0,3}' "a whole number from 1 on"; done
+check SLURM_PARTITION '([A-Za-z0-9_.,-]+)?' "a partition's name"
+check SLURM_ACCOUNT '([A-Za-z0-9_.-]+)?' "an account's name"
 needs sbatch "run this on a login node of the cluster"
 
 jobs=$(ask squeue --me --noheader --format=%i --name="$LAUNCH_NAME")

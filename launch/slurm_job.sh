@@ -7,7 +7,7 @@
 
 read_settings "slurm" "" "$@"
 check_run
-check slurm_gpus '[1-9][0-9]{0,3}' "a whole number from 1 on"
+check SLURM_GPUS '[1-9][0-9]{0,3}' "a whole number from 1 on"
 # shellcheck source=launch/supervise.sh
 . launch/supervise.sh
 

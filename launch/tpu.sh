@@ -14,14 +14,14 @@
 read_settings "tpu" "keep delete" "$@"
 check_run
 matches "$LAUNCH_BUCKET" 'gs://.*' || die "--bucket=gs://... is needed: the machine is deleted, what is to stay goes there"
-check tpu_data '(gs://[a-z0-9][A-Za-z0-9._/-]*)?' "gs://bucket/folder; copy yours there first: gcloud storage rsync --recursive data gs://..."
-for key in tpu_type tpu_runtime tpu_zone; do check_word $key; done
-check tpu_project '([a-z][a-z0-9:.-]*)?' "a project's id"
-check tpu_service_account '([A-Za-z0-9][A-Za-z0-9@._-]*)?' "an e-mail address"
-check tpu_capacity 'spot|on-demand|flex-start' "spot, on-demand or flex-start"
-check_hours tpu_queue_hours
-check_count tpu_machines
-check_count tpu_poll_seconds
+check TPU_DATA '(gs://[a-z0-9][A-Za-z0-9._/-]*)?' "gs://bucket/folder; copy yours there first: gcloud storage rsync --recursive data gs://..."
+for key in TPU_TYPE TPU_RUNTIME TPU_ZONE; do check_word $key; done
+check TPU_PROJECT '([a-z][a-z0-9:.-]*)?' "a project's id"
+check TPU_SERVICE_ACCOUNT '([A-Za-z0-9][A-Za-z0-9@._-]*)?' "an e-mail address"
+check TPU_CAPACITY 'spot|on-demand|flex-start' "spot, on-demand or flex-start"
+check_hours TPU_QUEUE_HOURS
+check_count TPU_MACHINES
+check_count TPU_POLL_SECONDS
 needs gcloud "install the Google Cloud SDK"
 
 NAME=$LAUNCH_NAME

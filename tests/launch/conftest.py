@@ -16,31 +16,49 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FAKES = "gcloud aws docker podman sbatch srun squeue curl hf".split()
-TOOLS = (
-    "awk cat chmod cp dirname env git grep gzip head id ln ls mkdir mv nohup rm sed seq setsid sh sleep sort tail tar touch tr"
-).split()
+FAKES = ["gcloud", "aws", "docker", "podman", "sbatch", "srun", "squeue", "curl", "hf"]
+TOOLS = [
+    "awk",
+    "cat",
+    "cp",
+    "dirname",
+    "env",
+    "git",
+    "grep",
+    "gzip",
+    "id",
+    "ln",
+    "mkdir",
+    "mv",
+    "nohup",
+    "rm",
+    "sed",
+    "seq",
+    "setsid",
+    "sh",
+    "sleep",
+    "tail",
+    "tar",
+    "touch",
+    "tr",
+]
 
 
 class Project:
     """A user's clone, in a folder with a space and a quote in its name, and the world around it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, clone: Path) -> None:
         self.folder = folder / "a user's clone"
         self.fake = folder / "fake"
         self.bin = folder / "bin"
         self.home = folder / "home"
         for path in (self.fake, self.bin, self.home):
             path.mkdir()
-        shutil.copytree(ROOT / "launch", self.folder / "launch")
-        shutil.copytree(ROOT / "configs", self.folder / "configs")
-        (self.folder / ".gitignore").write_text("runs/\n")
         self.environment = {
             "PATH": str(self.bin),
             "HOME": str(self.home),
             "FAKE": str(self.fake),
             "LAUNCH_TPU_POLL_SECONDS": "0",
-            **{f"GIT_{who}_{what}": "x@x" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
         }
         source = (Path(__file__).parent / "fake.py").read_text()
         for name in FAKES:
@@ -48,8 +66,7 @@ class Project:
         for name in TOOLS:
             (self.bin / name).symlink_to(shutil.which(name) or name)
         (self.bin / "bash").symlink_to(shutil.which(os.environ.get("LAUNCH_TEST_BASH", "bash")) or "bash")
-        for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message=all"]):
-            subprocess.run(["git", *words], cwd=self.folder, env=self.environment, check=True)
+        shutil.copytree(clone, self.folder)
 
     def program(self, name: str, source: str) -> None:
         """Puts a Python program on the PATH."""
@@ -103,9 +120,22 @@ class Project:
         return story
 
 
+@pytest.fixture(scope="session")
+def clone(tmp_path_factory) -> Path:
+    """The scripts and the experiments, committed."""
+    folder = tmp_path_factory.mktemp("clone")
+    for name in ("launch", "configs"):
+        shutil.copytree(ROOT / name, folder / name)
+    (folder / ".gitignore").write_text("runs/\n")
+    user = ["-c", "user.name=x", "-c", "user.email=x@x"]
+    for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message=all"]):
+        subprocess.run(["git", *user, *words], cwd=folder, check=True)
+    return folder
+
+
 @pytest.fixture
-def project(tmp_path) -> Project:
-    return Project(tmp_path)
+def project(tmp_path, clone) -> Project:
+    return Project(tmp_path, clone)
 
 
 def wait_for(condition, seconds: float = 30) -> None:

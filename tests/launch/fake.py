@@ -1,15 +1,13 @@
 """Stands in for gcloud, aws, docker, Slurm and others: notes each call, and does what the files in $FAKE say.
 
 A file named after a call (`ssh.follow`, `create`, `delete`, `squeue`, `rsync`, ...) has a word for each time: a number
-is the exit status, `preempt` takes the machine away, `hang` waits to be ended, text after `say ` is printed. The last
+is the exit status, `preempt` takes the machine away (after what it was at), `hang` waits to be ended, text after `say ` is printed. The last
 word stays. Buckets are folders in $FAKE; with `hosts`, ssh runs its command in a folder for each worker.
 """
 
 import json
 import os
 import re
-import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -45,7 +43,8 @@ def outcome(call: str) -> int:
         return 255
     if words[0] == "hang":
         (FAKE / "hangs").touch()
-        time.sleep(600)
+        os.close(1), os.close(2)  # it may outlive a script that is killed
+        time.sleep(60)
     if words[0].startswith("say "):
         print(words[0].removeprefix("say "))
         return 0
@@ -53,6 +52,9 @@ def outcome(call: str) -> int:
 
 
 def tpu(words: list[str]) -> int:
+    import shutil
+    import subprocess
+
     kind, verb = words[:2]
     if verb == "list":
         path = FAKE / ("queue" if kind == "queued-resources" else "node")
@@ -69,6 +71,9 @@ def tpu(words: list[str]) -> int:
         states = FAKE / "queue_after_create"
         (FAKE / "queue").write_text(states.read_text() if states.exists() else "ACTIVE")
         (FAKE / "node").write_text("READY")
+        for host in (FAKE / "hosts").glob("*"):
+            shutil.rmtree(host)
+            host.mkdir()
         return 0
     if verb == "delete":
         if status := outcome("delete"):
@@ -84,20 +89,30 @@ def tpu(words: list[str]) -> int:
         return outcome("scp")
     command = flags["command"]
     step = command.split()[1] if "tpu_host.sh" in command else command.split()[0]
-    if (status := outcome(f"ssh.{step}")) or not hosts:
+    status = outcome(f"ssh.{step}")
+    if not hosts:
         return status
     chosen = hosts if flags["worker"] == "all" else [hosts[int(flags["worker"])]]
+    # As ssh does, it waits until nobody holds the other end of its output.
     running = [
         subprocess.Popen(
-            ["bash", "-c", command], cwd=host, env={**os.environ, "HOME": str(host), "WORKER": host.name}, stdin=subprocess.DEVNULL
+            ["bash", "-c", command],
+            cwd=host,
+            env={**os.environ, "HOME": str(host), "WORKER": host.name},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
         )
         for host in chosen
     ]
-    return max(process.wait() for process in running)
+    for process in running:
+        sys.stdout.buffer.write(process.communicate()[0])
+    return status or max(process.returncode for process in running)
 
 
 def storage(verb: str, words: list[str]) -> int:
     """cp and rsync of gcloud, cp and sync of aws, between folders and buckets that are folders."""
+    import shutil
+
     if status := outcome(f"storage.{verb}"):
         return status
     source, target = (local(word) for word in words if not word.startswith("-") and word not in ("storage", "s3", verb))
@@ -111,7 +126,9 @@ def storage(verb: str, words: list[str]) -> int:
     if verb == "rsync" and not (target.exists() or "bucket" in target.parts):
         print(f"{target}: no such folder", file=sys.stderr)
         return 1
-    wanted = {path for path in source.rglob("*") if path.is_file() and not left_out(str(path.relative_to(source)), words)}
+    wanted = {
+        path for path in source.rglob("*") if path.is_file() and not left_out(str(path.relative_to(source)), words)
+    }
     for path in wanted:
         copy = target / path.relative_to(source)
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -130,7 +147,9 @@ def left_out(path: str, words: list[str]) -> bool:
         pattern = word.split("=", 1)[-1]
         if NAME == "gcloud" and word.startswith("--exclude="):
             out = out or bool(re.match(pattern, path))
-        elif word.startswith(("--exclude=", "--include=")) and re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), path):
+        elif word.startswith(("--exclude=", "--include=")) and re.fullmatch(
+            re.escape(pattern).replace(r"\*", ".*"), path
+        ):
             out = word.startswith("--exclude=")
     return out
 

@@ -1,8 +1,9 @@
 """Stands in for gcloud, aws, docker, Slurm and others: notes each call, and does what the files in $FAKE say.
 
-A file named after a call (`ssh.follow`, `create`, `delete`, `squeue`, `rsync`, ...) has a word for each time: a number
-is the exit status, `preempt` takes the machine away (after what it was at), `hang` waits to be ended, text after `say ` is printed. The last
-word stays. Buckets are folders in $FAKE; with `hosts`, ssh runs its command in a folder for each worker.
+A file named after a call (`ssh.follow`, `create`, `delete`, `squeue`, `storage.rsync`) has a line for each time, of which
+the last stays. A number is the exit status; `preempt` takes the machine away after what it was at; `hang` waits to be
+ended; text after `say ` is printed. Buckets are folders in $FAKE. With `hosts`, ssh runs its command in a folder for each
+worker.
 """
 
 import json

@@ -13,7 +13,7 @@ from tests.launch.conftest import ROOT, wait_for
 PROGRAM = """
 import os, pathlib, signal, sys, time
 workdir = next(pathlib.Path(word.split("=")[1]) for word in sys.argv if word.startswith("--workdir="))
-steps = [int(path.name) for path in (workdir / "checkpoints").glob("*")]
+steps = [int(path.name) for path in (workdir / "checkpoints").glob("*") if path.name.isdigit()]
 step = max(steps, default=0) + 1
 folder = workdir / "checkpoints" / str(step)
 folder.mkdir(parents=True)

@@ -1,6 +1,5 @@
 """All launch scripts: their form, dry runs and refusals; Slurm, a container and Kaggle with stand-ins."""
 
-import json
 import os
 import re
 import shlex
@@ -41,9 +40,10 @@ def test_a_dry_run_prints_commands_and_does_nothing(project, script):
     assert not project.calls()
     assert sorted(project.folder.rglob("*")) == before
     lines = [line for line in result.stdout.splitlines() if not line.startswith("#")]
-    assert len(lines) > 4
-    assert all(shlex.split(line) for line in lines)  # a shell can read each
-    assert any("it'\\''s" in line for line in lines)
+    words = [word for line in lines for word in shlex.split(line)]  # a shell can read each
+    inner = [word.split("=", 1)[1] for word in words if word.startswith(("--wrap=", "--command=jaxsearchrl"))]
+    words += [word for line in inner for word in shlex.split(line)]
+    assert "--config.x=it's" in words
 
 
 @pytest.mark.parametrize("script", STARTERS)
@@ -177,16 +177,21 @@ def test_a_queue_that_cannot_be_read_submits_nothing(project):
     assert [call[0] for call in project.calls()] == ["squeue"]
 
 
-def test_jax_sees_all_gpus_of_a_node_in_one_process():
+def test_jax_finds_slurm_s_processes_and_takes_all_gpus_of_a_node():
     """What launch/slurm_job.sh relies on: without JAX_LOCAL_DEVICE_IDS, JAX gives a Slurm task one GPU."""
-    source = Path(subprocess.run([sys.executable, "-c", "import jax; print(jax.__path__[0])"], capture_output=True, text=True,
-                                 check=True).stdout.strip())  # fmt: skip
-    distributed = (source / "_src/distributed.py").read_text()
-    assert "JAX_LOCAL_DEVICE_IDS" in distributed
-    assert "JAX_COORDINATOR_ADDRESS" in distributed
+    task = {"JOB_ID": "1", "STEP_NODELIST": "localhost", "NTASKS": "1", "PROCID": "0", "LOCALID": "0"}
+    environment = os.environ | {f"SLURM_{key}": value for key, value in task.items()} | {"JAX_PLATFORMS": "cpu"}
+    source = "import jax; jax.distributed.initialize(); print(jax.process_count(), jax.config.jax_cuda_visible_devices)"
+    for ids, seen in ((None, "1 0\n"), ("0,1,2,3", "1 0,1,2,3\n")):
+        given = {"JAX_LOCAL_DEVICE_IDS": ids} if ids else {}
+        result = subprocess.run([sys.executable, "-c", source], env=environment | given, capture_output=True, text=True)
+        assert result.stdout == seen, result.stderr
 
 
 # --------------------------------------------------------------------------------------------------------- containers
+
+
+IMAGE = "jaxsearchrl:cuda12"
 
 
 def test_a_container_is_built_and_run_with_what_it_needs(project):
@@ -252,7 +257,6 @@ def test_the_notebook_is_valid_and_its_commands_are_the_script_s(project):
     printed = project.run("kaggle.sh", "--dry-run", "--name=gsm8k").stdout.splitlines()
     source = shlex.quote(f"{project.folder}/.").replace("'\"'\"'", "'\\''")
     assert [line.replace(source, "/kaggle/input/jaxsearchrl/.") for line in printed] == commands
-    assert json.loads(path.read_text()) == notebook
 
 
 def test_kaggle_s_script_runs_and_resumes(project, tmp_path):
@@ -265,8 +269,7 @@ def test_kaggle_s_script_runs_and_resumes(project, tmp_path):
     assert result.returncode == 0, result.stderr
     *_, data, train = result.stdout.splitlines()
     assert data == "-m|jaxsearchrl.data|gsm8k|--input=openai/gsm8k|--output=data/gsm8k"
-    assert train == (
-        "-m|jaxsearchrl.main|--config=configs/gsm8k_0.5b_t4.py|--workdir=runs/gsm8k|--require_accelerator|--config.x=a b"
-    )
+    given = ["--config=configs/gsm8k_0.5b_t4.py", "--workdir=runs/gsm8k", "--require_accelerator", "--config.x=a b"]
+    assert train.split("|") == ["-m", "jaxsearchrl.main", *given]
     assert (tmp_path / "working/runs/gsm8k/metrics.jsonl").read_text() == "1\n"
     assert os.readlink(tmp_path / "code/runs") == f"{tmp_path}/working/runs"

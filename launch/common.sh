@@ -50,8 +50,8 @@ ask() {
 
 # Whether a text matches a regular expression as a whole; letters are those of ASCII, whatever the locale.
 matches() {
-  local LC_ALL=C
-  [[ $1 =~ ^($2)$ ]]
+  local LC_ALL=C whole="^($2)\$" # in a variable: bash 3.2 cannot read it in place
+  [[ $1 =~ $whole ]]
 }
 
 is_on() { case $SWITCHES in *" $1 "*) return 0 ;; *) return 1 ;; esac }

@@ -11,7 +11,7 @@ WORDS=("$@")
 read_settings "tpu" "" "$@"
 check_run
 STATE=runs/.launch/$LAUNCH_NAME # pid, log and status of the run here
-mkdir -p "$STATE"
+[ -n "$DRY_RUN" ] || mkdir -p "$STATE"
 
 attribute() {
   curl --silent --fail --header 'Metadata-Flavor: Google' \

@@ -45,10 +45,10 @@ TOOLS = [
 
 
 class Project:
-    """A user's clone, in a folder with a space and a quote in its name, and the world around it."""
+    """A user's clone, by default in a folder with a space and a quote in its name, and the world around it."""
 
-    def __init__(self, folder: Path, clone: Path) -> None:
-        self.folder = folder / "a user's clone"
+    def __init__(self, folder: Path, clone: Path, name: str = "a user's clone") -> None:
+        self.folder = folder / name
         self.fake = folder / "fake"
         self.bin = folder / "bin"
         self.home = folder / "home"

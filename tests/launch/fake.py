@@ -1,6 +1,6 @@
 """Stands in for gcloud, aws, docker, Slurm and others: notes each call, and does what the files in $FAKE say.
 
-A file named after a call (`ssh.follow`, `create`, `delete`, `squeue`, `storage.rsync`) has a line for each time; the last
+A file named after a call (`ssh.follow`, `create`, `delete`, `squeue`, `storage.cp`) has a line for each time; the last
 one stays. A number is the exit status; `preempt` takes the machine away after what it was at; `hang` waits to be ended;
 text after `say ` is printed. Buckets are folders in $FAKE. With `hosts`, ssh runs its command in a folder for each.
 """

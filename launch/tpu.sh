@@ -47,7 +47,7 @@ patient() {
   return "$status"
 }
 
-pause() { [ -n "$DRY_RUN" ] || patient sleep "$LAUNCH_TPU_POLL_SECONDS"; }
+pause() { [ -n "$DRY_RUN" ] || patient sleep "$LAUNCH_TPU_POLL_SECONDS" || true; }
 
 # states queued-resources|tpu-vm: the state of the request or of its machine; empty where there is none. Fails if unknown.
 states() {

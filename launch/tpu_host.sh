@@ -18,7 +18,8 @@ attribute() {
     "http://metadata.google.internal/computeMetadata/v1/instance/attributes/$1"
 }
 
-lives() { [ -f "$STATE/pid" ] && kill -0 "$(cat "$STATE/pid")" 2> /dev/null; }
+# After a reboot another process may have its number.
+lives() { [ -f "$STATE/pid" ] && grep -qs tpu_host.sh "/proc/$(cat "$STATE/pid")/cmdline"; }
 
 case $step in
   install) # uv brings its own Python: the machine's may be too old
@@ -34,7 +35,7 @@ case $step in
     # shellcheck source=launch/supervise.sh
     . launch/supervise.sh
     open_bucket
-    push
+    lives || push # a run at work does so itself
     ;;
   start)
     if lives; then
@@ -55,7 +56,10 @@ case $step in
     ;;
   follow)
     [ -f "$STATE/pid" ] || die "no run of the name $LAUNCH_NAME was started here"
-    tail --lines=+1 --follow --pid="$(cat "$STATE/pid")" "$STATE/log" | sed --unbuffered "s/^/[$(attribute agent-worker-number)] /"
+    until=()
+    if lives; then until=(--follow --pid="$(cat "$STATE/pid")"); fi
+    number=$(attribute agent-worker-number)
+    tail --lines=+1 "${until[@]}" "$STATE/log" | sed --unbuffered "s/^/[$number] /"
     status=$(cat "$STATE/status" 2> /dev/null || echo 1)
     if [ "$status" != 0 ]; then note "the run ended with status $status"; fi
     exit "$status"

@@ -254,6 +254,18 @@ def test_on_two_hosts_it_installs_runs_streams_and_resumes(project):
     assert not (project.fake / "hosts/1/jaxsearchrl/runs/r1/checkpoints.sent").exists()
 
 
+def test_a_process_that_got_the_number_of_the_run_s_is_not_taken_for_it(project):
+    """After a reboot of the host; that process may live for ever."""
+    state = project.folder / "runs/.launch/r1"
+    state.mkdir(parents=True)
+    (state / "pid").write_text(str(os.getpid()))
+    (state / "log").write_text("the last line\n")
+    assert project.run("tpu_host.sh", "busy", "--name=r1").returncode == 1
+    assert project.run("tpu_host.sh", "alive", "--name=r1").returncode == 1
+    result = project.run("tpu_host.sh", "follow", "--name=r1")
+    assert (result.returncode, result.stdout) == (1, "[0] the last line\n")
+
+
 INSTALLER = """
 import os, pathlib
 home = pathlib.Path.home()

@@ -181,7 +181,9 @@ def test_jax_finds_slurm_s_processes_and_takes_all_gpus_of_a_node():
     """What launch/slurm_job.sh relies on: without JAX_LOCAL_DEVICE_IDS, JAX gives a Slurm task one GPU."""
     task = {"JOB_ID": "1", "STEP_NODELIST": "localhost", "NTASKS": "1", "PROCID": "0", "LOCALID": "0"}
     environment = os.environ | {f"SLURM_{key}": value for key, value in task.items()} | {"JAX_PLATFORMS": "cpu"}
-    source = "import jax; jax.distributed.initialize(); print(jax.process_count(), jax.config.jax_cuda_visible_devices)"
+    source = "import jax; jax.distributed.initialize(); print(jax.process_count(), jax.config.values[KEY])".replace(
+        "KEY", "'jax_cuda_visible_devices'"
+    )
     for ids, seen in ((None, "1 0\n"), ("0,1,2,3", "1 0,1,2,3\n")):
         given = {"JAX_LOCAL_DEVICE_IDS": ids} if ids else {}
         result = subprocess.run([sys.executable, "-c", source], env=environment | given, capture_output=True, text=True)

@@ -283,8 +283,9 @@ workdir = next(pathlib.Path(word.split("=")[1]) for word in sys.argv if word.sta
 print(sys.argv[-1])
 here = pathlib.Path(os.environ["FAKE"])
 (here / ("met" + os.environ["WORKER"])).touch()
-while not ((here / "met0").exists() and (here / "met1").exists()):
-    time.sleep(0.05)  # as processes wait for each other in jax.distributed
+# As processes wait for each other in jax.distributed; and `start` must not wait for the end.
+while not ((here / "met0").exists() and (here / "met1").exists() and "sh follow" in (here / "calls.jsonl").read_text()):
+    time.sleep(0.05)
 step = max([int(path.name) for path in (workdir / "checkpoints").glob("*")], default=0)
 for step in range(step + 1, step + 3):
     folder = workdir / "checkpoints" / str(step)

@@ -131,7 +131,7 @@ supervise() {
   limit=$((SECONDS + limit)) next=$((SECONDS + every))
   STOPPED=
   set -m # a process group of its own: Ctrl-C reaches this script only
-  sleep 2000000 > /dev/null 2>&1 &
+  sleep $((limit - SECONDS + 3600)) > /dev/null 2>&1 &
   BYSTANDER=$!
   disown "$BYSTANDER"
   "$@" < /dev/null &

@@ -96,7 +96,7 @@ class Project:
             out, errors = process.communicate(timeout=60)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            raise AssertionError(process.communicate()) from None
+            raise AssertionError(f"{script} did not end") from None
         return subprocess.CompletedProcess(process.args, process.returncode, out, errors)
 
     def calls(self, *wanted: str) -> list[list[str]]:

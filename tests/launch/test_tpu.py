@@ -282,9 +282,11 @@ if sys.argv[2] == "jaxsearchrl.search":
 workdir = next(pathlib.Path(word.split("=")[1]) for word in sys.argv if word.startswith("--workdir="))
 print(sys.argv[-1])
 here = pathlib.Path(os.environ["FAKE"])
-(here / ("met" + os.environ["WORKER"])).touch()
+met = [here / "met0", here / "met1"]
+met[int(os.environ["WORKER"])].touch()
 # As processes wait for each other in jax.distributed; and `start` must not wait for the end.
-while not ((here / "met0").exists() and (here / "met1").exists() and "sh follow" in (here / "calls.jsonl").read_text()):
+end = time.time() + 50
+while not all([*map(pathlib.Path.exists, met), "sh follow" in (here / "calls.jsonl").read_text()]) and time.time() < end:
     time.sleep(0.05)
 step = max([int(path.name) for path in (workdir / "checkpoints").glob("*")], default=0)
 for step in range(step + 1, step + 3):

@@ -93,7 +93,7 @@ class Project:
     def run(self, script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         process = self.start(script, *arguments, **environment)
         try:
-            out, errors = process.communicate(timeout=60)
+            out, errors = process.communicate(timeout=300)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             raise AssertionError(f"{script} did not end") from None
@@ -138,7 +138,7 @@ def project(tmp_path, clone) -> Project:
     return Project(tmp_path, clone)
 
 
-def wait_for(condition, seconds: float = 30) -> None:
+def wait_for(condition, seconds: float = 120) -> None:
     """Returns once the condition holds; fails when it does not in this time."""
     end = time.monotonic() + seconds
     while not condition():

@@ -64,7 +64,7 @@ def test_a_stop_reaches_the_program_once(program, number, to_all):
         os.kill(process.pid, number)
     else:
         os.killpg(process.pid, number)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 143, errors
     assert (runs / "asked").read_text() == "1"
     assert (program.fake / "bucket/bucket/x/r1/asked").exists()  # what it saved was copied
@@ -130,7 +130,7 @@ def test_it_copies_while_it_runs(program):
     wait_for((program.fake / "bucket/bucket/x/r1/checkpoints.sent").exists)
     assert process.poll() is None
     process.terminate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
 
 
 def test_several_machines_find_each_other_by_the_environment(project):

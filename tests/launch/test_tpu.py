@@ -286,7 +286,8 @@ met = [here / "met0", here / "met1"]
 met[int(os.environ["WORKER"])].touch()
 # As processes wait for each other in jax.distributed; and `start` must not wait for the end.
 end = time.time() + 200
-while not all([*map(pathlib.Path.exists, met), "sh follow" in (here / "calls.jsonl").read_text()]) and time.time() < end:
+calls = here / "calls.jsonl"
+while time.time() < end and not (met[0].exists() and met[1].exists() and "sh follow" in calls.read_text()):
     time.sleep(0.05)
 step = max([int(path.name) for path in (workdir / "checkpoints").glob("*")], default=0)
 for step in range(step + 1, step + 3):

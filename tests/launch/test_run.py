@@ -9,6 +9,8 @@ import pytest
 
 from tests.launch.conftest import ROOT, wait_for
 
+pytestmark = pytest.mark.slow
+
 # Counts requests to stop, saves at the first, and makes a checkpoint of the step after the last one that it finds.
 PROGRAM = """
 import os, pathlib, signal, sys, time

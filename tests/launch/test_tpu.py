@@ -9,6 +9,8 @@ import pytest
 
 from tests.launch.conftest import flags, wait_for
 
+pytestmark = pytest.mark.slow
+
 RUN = ("--name=r1", "--bucket=gs://b/runs")
 OTHERS = ("--tpu_project=p", "--tpu_service_account=a@b.c")
 SET_UP = ["scp", "ssh.tar", "ssh.install"]

@@ -87,10 +87,10 @@ def advise(plan: Plan, arch: Architecture, config: Config, target: Target) -> It
     """What would save memory, in the order to try it; each by itself. Only what the settings allow is proposed."""
     sampling, learning, excess = config.sampling, config.learning, plan.total - target.chip.memory
 
-    def change(*values: tuple[str, Any], mesh: Any = target.mesh, named: str = "") -> Iterator[Advice]:
+    def change(*values: tuple[str, Any], chips: int = target.chips, named: str = "") -> Iterator[Advice]:
         other = with_values(config, dict(values))
         if _is_valid(other):
-            model = model_of(arch, other)
+            model, mesh = model_of(arch, other), AbstractMesh((chips,), ("tensor",))
             held, learns = held_bytes(model, other, abstract_arrays(model, mesh, other.sampling, other.learning))
             saved = plan.total - replace(plan, held=held, learning=learns).total
             if saved > 0:
@@ -109,8 +109,8 @@ def advise(plan: Plan, arch: Architecture, config: Config, target: Target) -> It
     if arch.experts and arch.experts.clamp and not config.model.packed_experts:
         yield from change(("model.packed_experts", True))
     if target.chip.platform != "cpu":
-        twice = AbstractMesh((2 * target.chips,), ("tensor",))
-        yield from change(mesh=twice, named=f"{2 * target.chips} chips in the place of {target.chips}")
+        twice = 2 * target.chips
+        yield from change(chips=twice, named=f"{twice} chips in the place of {target.chips}")
 
 
 def _text(value: Any) -> str:

@@ -135,14 +135,20 @@ def _times(plan: Plan, phases: Phases, config: Config, target: Target, price: fl
         f"Episodes that fill their slots ({episode.tokens} tokens, {episode.sampled} of them sampled), by {_ROOFLINE}, "
         "without tools, host and what chips send each other:"
     )
-    yield f"* sampling: {run.sampled_per_second:.3g} tokens/s; a whole step: {run.tokens_per_second:.3g} tokens/s"
+    sampled, tokens = _figure(run.sampled_per_second), _figure(run.tokens_per_second)
+    yield f"* {sampled} sampled tokens a second while it decodes, {tokens} tokens a second over a step"
     yield (
-        f"* a step of {train.groups_per_step} x {train.group_size}: {run.rollouts:.3g} s of rollouts and "
-        f"{run.learning:.3g} s of learning; an evaluation: {run.evaluation:.3g} s"
+        f"* a step of {train.groups_per_step} x {train.group_size}: {_figure(run.rollouts)} s of rollouts and "
+        f"{_figure(run.learning)} s of learning; an evaluation: {_figure(run.evaluation)} s"
     )
-    yield f"* {train.steps} steps with their evaluations: {run.hours:.3g} hours" + (
+    yield f"* {train.steps} steps with their evaluations: {_figure(run.hours)} hours" + (
         f", {run.hours * target.chips * price:.2f} at {price:g} a chip and hour" if price else ""
     )
+
+
+def _figure(value: float) -> str:
+    """Three digits that count."""
+    return f"{float(f'{value:.3g}'):,.15g}"
 
 
 def _gib(size: int) -> str:

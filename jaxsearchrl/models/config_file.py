@@ -16,8 +16,10 @@ def read_architecture(path: str | Path) -> Architecture:
     """
     path = Path(path).expanduser()
     if path.suffix == ".gguf" and path.is_file():
-        from jaxsearchrl.models.gguf_file import GgufCheckpoint  # needs the package gguf, which a folder does not
-
+        try:
+            from jaxsearchrl.models.gguf_file import GgufCheckpoint
+        except ModuleNotFoundError as error:
+            raise UserError(f"{path}: reading a .gguf file needs {error.name}: pip install {error.name}") from None
         return GgufCheckpoint(path).architecture
     return architecture_from_hf(read_config(path), str(path / "config.json"))
 

@@ -19,7 +19,7 @@ from jaxsearchrl.planning.estimate import Episode, Phases, Times, estimate_run, 
 from jaxsearchrl.planning.plan import Advice, Plan, advise, held_bytes, model_of
 from jaxsearchrl.planning.programs import Program, abstract_arrays
 from jaxsearchrl.planning.report import plan_run, write_report
-from jaxsearchrl.planning.targets import Chip, Target, find_target
+from jaxsearchrl.planning.targets import GIB, Chip, Target, find_target
 
 ROOT = Path(__file__).parents[2]
 CONFIG = Config(
@@ -98,6 +98,18 @@ def test_advice_leaves_out_what_the_settings_forbid_and_what_saves_nothing():
     assert [a.change for a in advise(plan, LLAMA, config, target(1))] == ["2 chips in the place of 1"]
     hungry = a_plan(CONFIG, sampling=10**9)  # the sampler's temporaries decide, so the learner's rows do not
     assert "learning.pack_rows=1" not in [a.change for a in advise(hungry, LLAMA, CONFIG, target(1))]
+
+
+def test_half_a_gigabyte_of_weights_on_one_v5e_wants_twelve_slots():
+    sampling = SamplingConfig(slots=16, capacity=30720, read_block=512)
+    config = replace(CONFIG, sampling=sampling, learning=LearningConfig(pack_rows=1, pack_tokens=30720))
+    v5e = find_target("v5e:1x1")
+    # Programs as docs/compile_plans.md has them.
+    plan = a_plan(config, SHAPES["0.5b"], sampling=int(1.25 * GIB), learning=int(3.40 * GIB))
+    assert plan.total / GIB == pytest.approx(18.16, abs=0.02)
+    first = next(advise(plan, SHAPES["0.5b"], config, v5e))
+    assert first == Advice("sampling.slots=12", 4 * 24 * 2 * 2 * 30720 * 64 * 4)
+    assert (plan.total - first.saves) / GIB == pytest.approx(15.35, abs=0.02)
 
 
 def test_experts_can_be_packed():

@@ -1,7 +1,13 @@
 """The models that are measured: published shapes with random weights, since speed does not depend on what weights hold.
 
 LoRA is on all linears with a non-zero B, so that no product with zeros can be skipped.
+
+python -m benchmarks.shapes 4b FOLDER writes the config.json of one, which is all that --mode=plan needs of a model.
 """
+
+import argparse
+import json
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +15,7 @@ import numpy as np
 from jaxsearchrl.config import LoraConfig
 from jaxsearchrl.models.architecture import Architecture, Clamp, DeltaNet, Experts, Rope, yarn_attention_factor
 from jaxsearchrl.models.decoder import Model, Weights, build_model, init_lora
+from jaxsearchrl.models.hf_config import architecture_to_hf
 from jaxsearchrl.models.tiny import tiny_architecture
 
 SHAPES = {
@@ -119,3 +126,16 @@ def random_model(size: str) -> tuple[Model, Weights, Weights]:
         for name, value in init_lora(model, 0).items()
     }
     return model, base, lora
+
+
+def write_config(size: str, folder: Path) -> None:
+    """config.json of a shape, as its checkpoint would have it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(architecture_to_hf(SHAPES[size]), indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.shapes")
+    parser.add_argument("size", choices=SHAPES)
+    parser.add_argument("folder", type=Path)
+    write_config(**vars(parser.parse_args()))

@@ -29,6 +29,7 @@ from jaxsearchrl.config_tree import leaf_values, with_values
 from jaxsearchrl.data.demo import prepare_demo
 from jaxsearchrl.errors import ConfigError, UserError
 from jaxsearchrl.learning.optimizer import Optimizer
+from jaxsearchrl.models.architecture import check_context
 from jaxsearchrl.models.decoder import Model, Weights, build_model, init_lora
 from jaxsearchrl.models.files import open_checkpoint
 from jaxsearchrl.models.loading import load_base
@@ -171,11 +172,7 @@ def load_experiment(config: Config, progress: Progress) -> Experiment:
     with progress.phase("model"):
         checkpoint = open_checkpoint(config.model.path)
         arch = checkpoint.architecture
-        if config.sampling.capacity > arch.max_positions:
-            raise ConfigError(
-                f"sampling.capacity = {config.sampling.capacity}: "
-                f"the model's context has {arch.max_positions} positions"
-            )
+        check_context(arch, config.sampling.capacity)
         if chat.vocab_size > arch.vocab_size:
             raise ConfigError(
                 f"the tokenizer of {config.model.tokenizer or config.model.path} has ids up to {chat.vocab_size - 1}, "

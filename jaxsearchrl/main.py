@@ -24,10 +24,13 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "The run folder; by default runs
 _MODE = flags.DEFINE_enum(
     "mode",
     "train",
-    ["train", "eval", "sft", "export", "check"],
+    ["train", "eval", "sft", "export", "plan", "check"],
     "train; eval: evaluate only; sft: the supervised warm start only; export: the newest adapter merged into the base "
-    "model, as a Hugging Face folder; check: validate and print the settings.",
+    "model, as a Hugging Face folder; plan: what the run would take on --topology, compiled without it; check: "
+    "validate and print the settings.",
 )
+_TOPOLOGY = flags.DEFINE_string("topology", "", "For --mode=plan: v6e:2x4, v5e:1x1, h100, h100:2, t4, cpu, ...")
+_PRICE = flags.DEFINE_float("price", 0.0, "For --mode=plan: what a chip costs for an hour.")
 _DRY_RUN = flags.DEFINE_bool("dry_run", False, "A tiny random model on a tiny generated corpus, for two steps.")
 _REQUIRE_ACCELERATOR = flags.DEFINE_bool("require_accelerator", False, "Stop if JAX finds only a CPU.")
 
@@ -37,12 +40,15 @@ _REQUIRED = {
     "eval": ("model.path", "task.corpus", "task.eval_tasks"),
     "sft": ("model.path", "task.corpus", "task.train_tasks"),
     "export": ("model.path",),
+    "plan": ("model.path",),
     "check": ("model.path", "task.corpus", "task.train_tasks"),
 }
 
 
 def main(overrides: Sequence[Override]) -> None:
     """Runs the mode that the flags name. Raises UserError for whatever its user can put right."""
+    if _TOPOLOGY.value and _MODE.value != "plan":
+        raise UserError(f"--topology={_TOPOLOGY.value} is for --mode=plan; a run takes the devices that are there")
     if _MODE.value != "check":
         prepare()  # before the dry run's model imports JAX
     config, workdir = _experiment(overrides)
@@ -52,6 +58,10 @@ def main(overrides: Sequence[Override]) -> None:
         from jaxsearchrl.export import export
 
         return export(config, workdir)
+    if _MODE.value == "plan":
+        from jaxsearchrl.planning.report import plan_run
+
+        return plan_run(config, _TOPOLOGY.value, _PRICE.value)
     announce_devices(require_accelerator=_REQUIRE_ACCELERATOR.value)
     from jaxsearchrl import evaluator, trainer
 
@@ -94,7 +104,8 @@ def _experiment(overrides: Sequence[Override]) -> tuple[Config, str]:
     if _MODE.value == "eval" and config.eval.player != "policy" and config.model.tokenizer:
         required = tuple(key for key in required if key != "model.path")  # only tokens are counted
     evaluates = ("task.eval_tasks",) if _MODE.value in ("train", "sft", "check") and config.eval.every else ()
-    validate(config, required=(*required, *evaluates))
+    # A plan needs no data, and of the model only what it asks for itself.
+    validate(config, check_files=_MODE.value != "plan", required=(*required, *evaluates))
     return config, workdir
 
 

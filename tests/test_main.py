@@ -111,7 +111,7 @@ def test_a_workdir_on_another_machine_is_refused_before_anything_is_written(fold
         ((f"--config={EXAMPLE}", "--config.alarms.stop_on=empty,entropy"), "each one of 'no signal', 'all bad', "),
         ((f"--config={EXAMPLE}", "train.steps=3"), "unexpected argument 'train.steps=3'"),
         ((f"--config={EXAMPLE}", "--wrkdir=x"), "Unknown command line flag 'wrkdir'"),
-        ((f"--config={EXAMPLE}", "--mode=trian"), "should be one of <train|eval|sft|export|check>"),
+        ((f"--config={EXAMPLE}", "--mode=trian"), "should be one of <train|eval|sft|export|plan|check>"),
     ],
 )
 def test_a_users_fault_is_one_message_and_status_2(arguments, message, tmp_path, no_jax):

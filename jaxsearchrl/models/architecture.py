@@ -153,6 +153,12 @@ def check_architecture(arch: Architecture, where: str) -> Architecture:
     return arch
 
 
+def check_context(arch: Architecture, capacity: int) -> None:
+    """Raises ConfigError for slots of more tokens than the model's context has."""
+    if capacity > arch.max_positions:
+        raise ConfigError(f"sampling.capacity = {capacity}: the model's context has {arch.max_positions} positions")
+
+
 def linear_shapes(arch: Architecture, layer: int) -> dict[str, tuple[int, int]]:
     """The linears of a layer, which are also what LoRA can apply to: "self_attn.q_proj" -> (out, in).
 

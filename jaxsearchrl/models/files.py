@@ -3,7 +3,6 @@
 Tensors are read one at a time and in part, so that a checkpoint need not fit into the host's memory.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.models.architecture import Architecture, tensor_shapes
+from jaxsearchrl.models.config_file import read_config, read_json
 from jaxsearchrl.models.fingerprint import fingerprint, same_rows, sample_pieces
 from jaxsearchrl.models.gguf_file import EMBEDDING, FLOATS, HEAD, GgufCheckpoint
 from jaxsearchrl.models.hf_config import WITH_IMAGES, architecture_from_hf
@@ -107,7 +107,7 @@ class FolderCheckpoint:
     """
 
     def __init__(self, folder: Path):
-        config = _config(folder)
+        config = read_config(folder)
         self.architecture = architecture_from_hf(config, str(folder / "config.json"))
         slices = {name: shard.get_slice(name) for shard in _shards(folder) for name in shard.keys()}  # noqa: SIM118
         for name in [n for n in slices if n.endswith("rotary_emb.inv_freq")]:
@@ -217,24 +217,6 @@ def _take_packed(folder: Path, slices: dict[str, Any]) -> dict[str, tuple[Any, A
     return packed
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    """config.json, with the stop ids of generation_config.json added to its own (chat models name some only there).
-
-    Those of a model with images may stand in its text part.
-    """
-    if (folder / "adapter_config.json").exists() and not (folder / "config.json").exists():
-        raise UserError(f"{folder}: this is a LoRA adapter; pass the folder of its base model")
-    config = _json(folder / "config.json")
-    if (folder / "generation_config.json").exists():
-        text = config.get("text_config")
-        holders = [config, text if isinstance(text, dict) else {}, _json(folder / "generation_config.json")]
-        named = [holder.get("eos_token_id") for holder in holders]
-        config["eos_token_id"] = [
-            i for ids in named if ids is not None for i in (ids if isinstance(ids, list) else [ids])
-        ]
-    return config
-
-
 def _shards(folder: Path) -> list[Any]:
     """Opens every safetensors file of the folder's model; each tensor lies in exactly one."""
     index = folder / "model.safetensors.index.json"
@@ -245,7 +227,7 @@ def _shards(folder: Path) -> list[Any]:
                 "save the model with safetensors (save_pretrained does), or pass a .gguf file"
             )
         return [_open(folder / "model.safetensors")]
-    weight_map = _json(index).get("weight_map")
+    weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise UserError(f"{index}: weight_map is missing or empty")
     if unnamed := [name for name, file in weight_map.items() if not isinstance(file, str)]:
@@ -266,15 +248,3 @@ def _open(path: Path) -> Any:
         raise UserError(f"{path}: no such file, though the index names it; download it") from None
     except (SafetensorError, OSError) as error:
         raise UserError(f"{path}: not a whole safetensors file ({error}); download it again") from error
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; pass the folder that holds it") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not readable as JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{path}: expected a JSON object")
-    return value

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from jaxsearchrl.config import Config, MeshConfig
 from jaxsearchrl.errors import ConfigError
@@ -43,20 +43,25 @@ Shardings = dict[str, NamedSharding]
 def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh | None:
     """The mesh of the first devices that it needs (of all by default); None for one device, where nothing is cut.
 
-    Raises ConfigError for more devices than there are.
+    Raises as `mesh_sizes`.
     """
     devices = jax.devices() if devices is None else devices
-    sizes = [getattr(config, axis) for axis in AXES]
-    others = math.prod(sizes[1:])
-    sizes[0] = sizes[0] or max(1, len(devices) // others)
+    sizes = mesh_sizes(config, len(devices))
     count = math.prod(sizes)
-    if count > len(devices):
-        named = " x ".join(f"{axis} {size}" for axis, size in zip(AXES, sizes, strict=True))
-        raise ConfigError(f"mesh: {named} are {count} devices, but there are {len(devices)}")
     return Mesh(np.array(devices[:count]).reshape(sizes), AXES) if count > 1 else None
 
 
-def check_cut(config: Config, mesh: Mesh) -> None:
+def mesh_sizes(config: MeshConfig, devices: int) -> tuple[int, ...]:
+    """The sizes of `AXES`. Raises ConfigError for more devices than there are."""
+    others = config.fsdp * config.tensor * config.expert
+    sizes = (config.data or max(1, devices // others), config.fsdp, config.tensor, config.expert)
+    if math.prod(sizes) > devices:
+        named = " x ".join(f"{axis} {size}" for axis, size in zip(AXES, sizes, strict=True))
+        raise ConfigError(f"mesh: {named} are {math.prod(sizes)} devices, but there are {devices}")
+    return sizes
+
+
+def check_cut(config: Config, mesh: Mesh | AbstractMesh) -> None:
     """Raises ConfigError where slots or packed rows cannot be shared out evenly."""
     data, fsdp = mesh.shape["data"], mesh.shape["fsdp"]
     for key, size, parts, by in (

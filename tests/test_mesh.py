@@ -47,6 +47,8 @@ MESHES = {
 }
 CASES = [("dense", mesh) for mesh in MESHES if mesh != "expert 4"]
 CASES += [("experts", "expert 4"), ("experts", "data 8"), ("delta", "2 x 2 x 2"), ("delta", "data 8")]
+# A recurrent state hands the differences of rounding on from token to token.
+TOLERANCE = {"dense": 1e-5, "experts": 1e-5, "delta": 1e-4}
 SAMPLING = SamplingConfig(slots=8, capacity=48, extend_chunks=2, chunk_tokens=8, decode_steps=4, read_block=16)
 
 
@@ -64,16 +66,16 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize(("model", "mesh"), CASES)
 def test_gradient_update_and_logprobs_are_those_of_one_device(report, model, mesh):
     found = report[f"{model}, {mesh}"]
-    assert found["gradient"] < 1e-5
-    assert found["adapter"] < 1e-5
-    assert found["logprobs"] < 1e-5
+    assert found["gradient"] < TOLERANCE[model]
+    assert found["adapter"] < TOLERANCE[model]
+    assert found["logprobs"] < TOLERANCE[model]
 
 
 @pytest.mark.parametrize(("model", "mesh"), CASES)
 def test_what_is_sampled_is_the_same(report, model, mesh):
     found = report[f"{model}, {mesh}"]
     assert found["same tokens"]
-    assert found["sampled logprobs"] < 1e-5
+    assert found["sampled logprobs"] < TOLERANCE[model]
 
 
 @pytest.mark.parametrize(("model", "mesh"), CASES)

@@ -107,7 +107,8 @@ def dry_run_config(config: Config, folder: str | Path) -> Config:
             pack_tokens=CAPACITY,
             warmup_steps=min(config.learning.warmup_steps, 1),
         ),
-        train=replace(config.train, steps=2, groups_per_step=2, group_size=2),
+        # Four tries: of a random model's two are often alike, and then no update is made.
+        train=replace(config.train, steps=2, groups_per_step=2, group_size=4),
         eval=replace(
             config.eval, every=min(config.eval.every, 1), tasks=2, task_ids="", tries=min(config.eval.tries, 2)
         ),

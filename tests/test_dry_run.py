@@ -38,7 +38,7 @@ def test_the_result_is_valid_and_keeps_the_other_settings(tmp_path):
     )
     after = dry_run_config(before, tmp_path)
     validate(after, required=REQUIRED)
-    assert (after.train.steps, after.train.groups_per_step, after.train.group_size, after.eval.tasks) == (2, 2, 2, 2)
+    assert (after.train.steps, after.train.groups_per_step, after.train.group_size, after.eval.tasks) == (2, 2, 4, 2)
     for key, _, _ in diff(before, after):
         assert key.startswith(
             ("model.", "task.", "sampling.", "learning.pack", "train.", "eval.", "warm_", "checkpoint.")

@@ -59,7 +59,7 @@ def config(tmp_path_factory):
         lora=LoraConfig(rank=2),
         sampling=sampling,
         learning=replace(tiny.learning, pack_tokens=768, loss_constant=64.0, learning_rate=1e-3),
-        train=replace(tiny.train, steps=6, epochs=2),
+        train=replace(tiny.train, steps=6, epochs=2, group_size=2),
         eval=replace(tiny.eval, every=2),
         checkpoint=replace(tiny.checkpoint, every=3),
         telemetry=TelemetryConfig(tensorboard=False, plots=False),

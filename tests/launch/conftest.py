@@ -44,6 +44,12 @@ TOOLS = [
 ]
 
 
+def _heed_signals() -> None:
+    """A shell cannot trap what was ignored when it started, as under nohup or behind an `&`."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Project:
     """A user's clone, by default in a folder with a space and a quote in its name, and the world around it."""
 
@@ -88,6 +94,7 @@ class Project:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            preexec_fn=_heed_signals,
         )
 
     def run(self, script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -49,8 +49,6 @@ def main(overrides: Sequence[Override]) -> None:
 
 def _serve() -> None:
     server = ViewerServer(Site(_WORKDIR.value or ""), _HOST.value, _PORT.value)
-    # Threads that uncompress hold the interpreter for moments only; after its usual 5 ms they would hardly run at all.
-    sys.setswitchinterval(0.0005)
     print(f"{len(server.site.runs)} run{'s' * (len(server.site.runs) > 1)} at {server.address} (stop with Ctrl-C)")
     sys.stdout.flush()
     try:

@@ -7,19 +7,16 @@ record is then read from the nearest state before it, so that opening one costs 
 import json
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from os import SEEK_CUR
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from zlib_ng import zlib_ng  # half of zlib's time, which is most of a first pass
 
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.records import RolloutRecord, from_json_line
 from jaxsearchrl.viewer.summary import Summary, summarise
-
-T = TypeVar("T")
 
 _READ = 1 << 20  # compressed bytes at a time
 _BETWEEN_STATES = 4 << 20  # uncompressed bytes
@@ -102,7 +99,7 @@ class RecordFile:
         """The numbers of records that have the text in the question or in any turn, in upper or lower case."""
         wanted, known = text.casefold(), self.contents().lines
         numbers = set()
-        for number, _, line in _lines(_ahead(_blocks(self.path, _start(self.path), []))):
+        for number, _, line in _lines(_blocks(self.path, _start(self.path), [])):
             if number in known and any(wanted in part.casefold() for part in _texts(_fields(line))):
                 numbers.add(number)
             if number >= max(known, default=0):
@@ -124,7 +121,7 @@ def _first_pass(path: Path, wait: Callable[[], object]) -> Contents:
     faults: list[str] = []
     lines: dict[int, _Line] = {}
     try:
-        for number, start, line in _lines(_ahead(_blocks(path, _start(path), restarts))):
+        for number, start, line in _lines(_blocks(path, _start(path), restarts)):
             wait()
             if not line.endswith(b"\n"):
                 faults.append(f"line {number} is not whole: it is being written, or the file was cut")
@@ -181,15 +178,6 @@ def _inflated(data: bytes, state: Any) -> tuple[bytes, Any]:
         if state.eof:  # another member may follow
             state = zlib_ng.decompressobj(_GZIP)
     return b"".join(pieces), state
-
-
-def _ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same, each made by a thread while the one before it is in use: decompression lets other threads run."""
-    with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(next, items, None)
-        while (item := coming.result()) is not None:
-            coming = thread.submit(next, items, None)
-            yield item
 
 
 def _lines(blocks: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, int, bytes]]:

@@ -161,15 +161,7 @@ def _policy(experiment: Experiment, steps: dict[int, Path | None], progress: Pro
     @cache
     def sampler() -> Engine:  # not needed where everything is complete
         with progress.phase("compiling the sampler"):
-            return Engine(
-                experiment.model,
-                experiment.base,
-                base,
-                config.sampling,
-                stop_ids=experiment.chat.stop_ids,
-                vocab_size=experiment.vocab_size,
-                seed=0,
-            )
+            return experiment.new_engine(base)
 
     def play(part: Part, uids: Sequence[int], ended: Ended) -> None:
         engine = sampler()

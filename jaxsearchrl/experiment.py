@@ -43,6 +43,7 @@ from jaxsearchrl.models.sharding import (
     shardings,
     state_shardings,
 )
+from jaxsearchrl.sampling.engine import Engine
 from jaxsearchrl.search.counters import SearchCounters
 from jaxsearchrl.seeds import seed_of
 from jaxsearchrl.tasks.environment import Environment
@@ -127,6 +128,12 @@ class Experiment(Stage):
     def _laid_out(self, lora: Mapping[str, Any]) -> Weights:
         mesh = mesh_of(self.base)
         return jax.device_put(dict(lora), lora_shardings(self.model, mesh) if mesh else None)
+
+    def new_engine(self, lora: Weights) -> Engine:
+        """A sampler, compiled; `Engine.renew` gives it its random stream."""
+        stop_ids, vocab_size = self.chat.stop_ids, self.vocab_size
+        sampling = self.config.sampling
+        return Engine(self.model, self.base, lora, sampling, stop_ids=stop_ids, vocab_size=vocab_size, seed=0)
 
     def new_state(self, optimizer: Optimizer, lora: Weights) -> Any:
         """The optimizer's state before the first update, where the adapter is."""

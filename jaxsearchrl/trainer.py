@@ -220,15 +220,7 @@ def _open(config: Config, workdir: str, stack: ExitStack) -> Run:
     lora = experiment.first_adapter()
     optimizer = make_optimizer(config.learning, total * config.learning.updates_per_step)
     with progress.phase("compiling the sampler"):
-        engine = Engine(
-            experiment.model,
-            experiment.base,
-            lora,
-            config.sampling,
-            stop_ids=experiment.chat.stop_ids,
-            vocab_size=experiment.vocab_size,
-            seed=0,
-        )
+        engine = experiment.new_engine(lora)
     fresh = {"lora": lora, "opt_state": experiment.new_state(optimizer, lora)}
     if config.learning.kl_weight:
         fresh["reference"] = lora

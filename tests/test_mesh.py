@@ -1,6 +1,6 @@
 """One device or eight: the same tokens, log-probs and gradients, from arrays that are cut as the mesh says.
 
-Eight devices need a process of their own (`python -m tests.test_mesh`), which reports.
+Eight devices need a process of their own (`python tests/test_mesh.py`), which reports.
 """
 
 import functools
@@ -14,20 +14,30 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsearchrl.config import LearningConfig, MeshConfig, SamplingConfig
+from jaxsearchrl.config import LearningConfig, LoraConfig, MeshConfig, SamplingConfig
 from jaxsearchrl.errors import ConfigError
 from jaxsearchrl.learning.learner import Learner, make_update, policy_loss
 from jaxsearchrl.learning.optimizer import make_optimizer
 from jaxsearchrl.learning.packing import pack, row_from
-from jaxsearchrl.models.decoder import init_lora
+from jaxsearchrl.models.architecture import DeltaNet, Experts, Rope
+from jaxsearchrl.models.decoder import build_model, init_lora
 from jaxsearchrl.models.sharding import lora_shardings, make_mesh, mesh_of, shardings, state_shardings
+from jaxsearchrl.models.tiny import tiny_architecture
 from jaxsearchrl.sampling.contract import SampleRequest
 from jaxsearchrl.sampling.engine import Engine
 from jaxsearchrl.telemetry.compilations import compilations
 from jaxsearchrl.trajectory import Trajectory
-from tests.models.test_sharding import model_of
 
 ROOT = Path(__file__).parents[1]
+SIZES = {"d_model": 32, "heads": 8, "kv_heads": 4, "head_dim": 16, "mlp_dim": 48, "vocab_size": 64}
+MODELS = {
+    "dense": ("qwen2", SIZES),
+    "experts": ("qwen3_moe", {**SIZES, "experts": Experts(count=4, chosen=2, width=24, normalised=True)}),
+    "delta": (
+        "qwen3_5_text",
+        {**SIZES, "rope": Rope(share=0.25), "delta": DeltaNet(8, 8, key_dim=8, value_dim=8, kernel=4)},
+    ),
+}
 MESHES = {
     "data 8": MeshConfig(data=8),
     "fsdp 8": MeshConfig(fsdp=8),
@@ -44,7 +54,7 @@ SAMPLING = SamplingConfig(slots=8, capacity=48, extend_chunks=2, chunk_tokens=8,
 
 @pytest.fixture(scope="module")
 def report():
-    command = [sys.executable, "-m", "tests.test_mesh"]
+    command = [sys.executable, __file__]
     process = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=ROOT)
     assert process.returncode == 0, process.stderr
     return json.loads(process.stdout.splitlines()[-1])
@@ -172,7 +182,8 @@ def on_one_device(tree):
 
 @functools.cache
 def outcome(name, mesh_name=None):
-    model = model_of(name)
+    family, sizes = MODELS[name]
+    model = build_model(tiny_architecture(family, **sizes), LoraConfig(rank=2))
     rng = np.random.default_rng(0)
     base = {n: 0.3 * rng.standard_normal(s.shape, np.float32) for n, s in model.specs.items()}
     lora = {n: v + 0.1 * rng.standard_normal(v.shape, np.float32) for n, v in init_lora(model, 0).items()}

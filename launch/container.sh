@@ -32,5 +32,5 @@ LAUNCH_PYTHON=python
 set_main
 # Half an hour to save: "stop" without it would kill after ten seconds. As this user, so that runs/ stays the user's own.
 supervise "$engine" run --rm --init --name="$name" --stop-timeout=1800 ${LAUNCH_CONTAINER_GPUS:+--gpus="$LAUNCH_CONTAINER_GPUS"} \
-  --user="$(id -u):$(id -g)" --volume="$ROOT/runs:/work/runs" --volume="$ROOT/data:/work/data" \
-  --volume="$ROOT/.cache:/work/.cache" "$image" "${MAIN[@]}"
+  --user="$(id -u):$(id -g)" --volume="$ROOT/runs:/app/runs" --volume="$ROOT/data:/app/data" \
+  --volume="$ROOT/.cache:/app/.cache" "$image" "${MAIN[@]}"

@@ -211,7 +211,7 @@ def test_a_container_is_built_and_run_with_what_it_needs(project):
         ".",
     ]
     assert start[:5] == ["docker", "run", "--rm", "--init", "--name=jaxsearchrl-r1"]
-    assert f"--volume={project.folder}/runs:/work/runs" in start
+    assert f"--volume={project.folder}/runs:/app/runs" in start
     assert "--gpus=all" in start
     assert start[-6:] == [
         "-m",

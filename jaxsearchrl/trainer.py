@@ -358,6 +358,7 @@ def _evaluate(run: Run, split: str) -> None:
     write_records(run.folder.path, split, run.step, records)
     measures = run.experiment.family.measures
     metrics = summarise(records, tries, measures) | run.experiment.searches.take()
+    metrics[f"seconds/{split}"] = run.progress.seconds[split]
     refuse_failures(records, run.config.train.max_infrastructure_share, f"{split} after step {run.step}")
     run.writers.write(run.step, split, metrics)
     said = values_in_words(metrics, measures)

@@ -4,6 +4,7 @@ What the expert of a task family knows is said there: the curated set's is a rul
 """
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -147,6 +148,7 @@ def warm_start(
     updated = 0.0
     with progress.phase(f"warm start on {len(rows)} trajectories, update", total=updates) as advance:
         for number, batch in enumerate(_batches(rows, warm.epochs, warm.rows_per_step, config.train.seed), start=1):
+            started = time.monotonic()
             packed = pack(
                 batch, pack_rows=config.learning.pack_rows, pack_tokens=config.learning.pack_tokens, skip_zero=False
             )
@@ -163,6 +165,7 @@ def warm_start(
                     "grad_norm": float(done["grad_norm"]),
                     "learning_rate": float(done["learning_rate"]),
                     "updated": float(done["updated"]),
+                    "seconds/warm start": time.monotonic() - started,
                 },
             )
             advance()

@@ -1,8 +1,9 @@
-"""What run folders show. Nothing is sampled; `report` and `rescore` need neither a model nor a corpus.
+"""What run folders show. Nothing is sampled; only `judge` needs a model (behind an API), only `retrieval` the corpus.
 
 python -m jaxsearchrl.evaluation report runs/a runs/b --output=reports
 python -m jaxsearchrl.evaluation rescore runs/a --config.task.beta=1
 python -m jaxsearchrl.evaluation retrieval runs/a -k 3
+python -m jaxsearchrl.evaluation judge runs/a --url=http://127.0.0.1:8000/v1 --model=NAME
 
 A folder is one of --workdir, or one that --mode=eval left in evaluations/.
 """
@@ -13,17 +14,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from jaxsearchrl.config import GSM8KConfig
+from jaxsearchrl.config import EndpointConfig, GSM8KConfig
 from jaxsearchrl.config_flags import Override, split_overrides
 from jaxsearchrl.config_tree import leaf_types, parse_value, unknown_key, with_values
 from jaxsearchrl.errors import ConfigError, UserError
+from jaxsearchrl.evaluation.judge import judge
+from jaxsearchrl.evaluation.judgements import JUDGED, unsolved
 from jaxsearchrl.evaluation.page import Table, as_html, as_markdown, table_lines
 from jaxsearchrl.evaluation.rescore import rescore
 from jaxsearchrl.evaluation.retrieval import missed, recall_at
 from jaxsearchrl.evaluation.run_data import RunData, labelled, read_run
-from jaxsearchrl.evaluation.sections import sections
+from jaxsearchrl.evaluation.sections import judgement_tables, sections
 from jaxsearchrl.records import read_records, record_steps
+from jaxsearchrl.rollouts.endpoint import Endpoint
 from jaxsearchrl.run_folder import write_atomically
+from jaxsearchrl.telemetry.progress import Progress
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(rest)
         if options.command == "report":
             _refuse(overrides)
-            _report(labelled(options.runs), Path(options.output))
+            _report(labelled(options.runs), Path(options.output), options.price)
+        elif options.command == "judge":
+            _refuse(overrides)
+            _judge(read_run(options.run), EndpointConfig(options.url, options.model), options)
         elif options.command == "rescore":
             _rescore(read_run(options.run), options.split, overrides)
         else:
@@ -44,9 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _report(runs: Sequence[RunData], output: Path) -> None:
+def _report(runs: Sequence[RunData], output: Path, price: float | None) -> None:
     title = f"{', '.join(run.label for run in runs)}: what was shown"
-    content = sections(runs)
+    content = sections(runs, price)
     output.mkdir(parents=True, exist_ok=True)
     for name, text in (("report.html", as_html(title, content)), ("report.md", as_markdown(title, content))):
         write_atomically(output / name, text.encode("utf-8", "replace"))
@@ -96,6 +104,24 @@ def _retrieval(run: RunData, k: int) -> None:
             print(f"  {place}: {count} facts")
 
 
+def _judge(run: RunData, config: EndpointConfig, options: argparse.Namespace) -> None:
+    records = unsolved(run.evaluations)
+    if not records:
+        raise UserError(f"{run.folder} has no evaluated episode that failed in a search")
+    if options.limit < 0 or options.threads < 1 or options.max_tokens < 1:
+        raise UserError("--limit must be 0 or more, --threads and --max_tokens at least 1")
+    endpoint = Endpoint(config, options.max_tokens, tries=4)
+    endpoint.check()
+    chosen = records[: options.limit or None]
+    with Progress().phase("judging", total=len(chosen)) as advance:
+        found, faults = judge(chosen, endpoint, config.model, run.folder, options.threads, advance)
+    for block in judgement_tables(run):
+        print(block if isinstance(block, str) else "\n".join(table_lines(block)), end="\n\n")
+    print(f"{len(found)} judgements by {config.model} are in {run.folder / JUDGED}")
+    if faults:
+        raise UserError(f"{len(faults)} episodes are not judged ({faults[0]}); the same command asks for them again")
+
+
 def _with(run: RunData, overrides: Sequence[Override]) -> RunData:
     config, types = run.config, leaf_types(run.config)
     for key, text in overrides:
@@ -125,6 +151,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     report = commands.add_parser("report", help="one or several runs side by side, as report.html and report.md")
     report.add_argument("runs", nargs="+", metavar="RUN", help="run folders; the others are compared with the first")
+    report.add_argument("--price", type=float, help="of an hour of the machine; default: no cost is shown")
     report.add_argument("--output", default="reports", help="the folder to write to; default: reports")
     rewards = commands.add_parser("rescore", help="stored rollouts under another reward: --config.task.KEY=VALUE")
     rewards.add_argument("run", metavar="RUN")
@@ -132,6 +159,13 @@ def _parser() -> argparse.ArgumentParser:
     found = commands.add_parser("retrieval", help="the retriever or the policy? (opens the run's corpus)")
     found.add_argument("run", metavar="RUN")
     found.add_argument("-k", type=int, default=3, help="documents of a query; default: 3")
+    asked = commands.add_parser("judge", help="why episodes failed, by a model behind an OpenAI-compatible API")
+    asked.add_argument("run", metavar="RUN")
+    asked.add_argument("--url", required=True, help="up to what precedes /chat/completions")
+    asked.add_argument("--model", required=True, help="the server's name of the judge")
+    asked.add_argument("--limit", type=int, default=0, help="the first so many unsolved episodes only; 0: all")
+    asked.add_argument("--threads", type=int, default=8, help="requests at a time; default: 8")
+    asked.add_argument("--max_tokens", type=int, default=2048, help="of an answer, with its reasoning; default: 2048")
     return parser
 
 

@@ -1,14 +1,27 @@
 """What a report says of one run or several, section by section, from run folders alone."""
 
+import itertools
 import platform
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from jaxsearchrl.config_tree import leaf_values
 from jaxsearchrl.errors import UserError
+from jaxsearchrl.evaluation.episode_text import episode_text
 from jaxsearchrl.evaluation.evaluate import by_measure, compare
 from jaxsearchrl.evaluation.failures import failure, failures
 from jaxsearchrl.evaluation.headroom import headroom
+from jaxsearchrl.evaluation.judgements import (
+    PEOPLE,
+    RULES,
+    WORDS,
+    Judgement,
+    agreement,
+    by_rule,
+    judged,
+    labels,
+    unsolved,
+)
 from jaxsearchrl.evaluation.page import Chart, Line, Listing, Section, Table, finite
 from jaxsearchrl.evaluation.power import noise_floor, plannable_difference, smallest_difference
 from jaxsearchrl.evaluation.reliability import pass_rates
@@ -36,8 +49,11 @@ _PACKAGES = ("jaxsearchrl", "jax", "jaxlib", "flax", "numpy", "scipy", "tantivy"
 _SHOWN_CHARS = 6000
 
 
-def sections(runs: Sequence[RunData]) -> list[Section]:
-    """All sections; those without content are empty. Runs are compared with the first."""
+def sections(runs: Sequence[RunData], price: float | None = None) -> list[Section]:
+    """All sections; those without content are empty. Runs are compared with the first.
+
+    price: of an hour of the machine, in whatever currency.
+    """
     return [
         Section("What was trained", [*_trained(runs)]),
         Section("Before and after", [block for run in runs for block in _before_and_after(run)]),
@@ -47,7 +63,7 @@ def sections(runs: Sequence[RunData]) -> list[Section]:
         Section("Reliability over training", [chart for run in runs for chart in _reliability(run)]),
         Section("Why tasks are not solved", [block for run in runs for block in _failures(run)]),
         Section("Alarms", [*_alarms(runs)]),
-        Section("Time", [*_time(runs)]),
+        Section("Cost and time", [*_cost(runs, price)]),
         Section("Sample rollouts", [block for run in runs for block in _samples(run)]),
         Section("Environment", [*_environment()]),
     ]
@@ -227,6 +243,32 @@ def _failures(run: RunData) -> Iterator[str | Table]:
             ["", *(f"step {step}" for step in lost)],
             [[place, *(str(count.get(place, 0)) for count in lost.values())] for place in places],
         )
+    yield from judgement_tables(run)
+
+
+def judgement_tables(run: RunData) -> Iterator[str | Table]:
+    """What models and people say of the unsolved episodes beside the rules, and how far each two agree; if any do."""
+    records = unsolved(run.evaluations)
+    judges: dict[str, list[Judgement]] = {RULES: by_rule(records)}
+    for found in (*judged(run.folder), *labels(run.folder, records)):
+        judges.setdefault(found.model, []).append(found)
+    if len(judges) < 2:
+        return
+    yield f"{run.label}, the same question put to others, of all evaluated steps together:"
+    said = [{found.key: found.word for found in judgements} for judgements in judges.values()]
+    words = dict.fromkeys((*WORDS, *(word for words in said for word in words.values())))
+    counts = [[word, *(str([*words.values()].count(word)) for words in said)] for word in words]
+    yield Table(["", *judges], [["episodes", *(str(len(words)) for words in said)], *counts])
+    rows = []
+    for one, other in itertools.combinations(judges, 2):
+        if found := agreement(judges[one], judges[other], records):
+            apart = "; ".join(f"{a} / {b}: {n}" for (a, b), n in found.apart[:3])
+            rows.append(
+                [f"{one} / {other}", str(found.share), "" if found.kappa is None else f"{found.kappa:.2f}", apart]
+            )
+    yield Table(["", "same word", "kappa", "most often apart"], rows)
+    if PEOPLE not in judges:
+        yield "Nobody has labelled episodes by hand (labels.jsonl), so how good these words are is not known."
 
 
 def _alarms(runs: Sequence[RunData]) -> Iterator[str | Table]:
@@ -241,24 +283,27 @@ def _alarms(runs: Sequence[RunData]) -> Iterator[str | Table]:
         yield "None was raised."
 
 
-def _time(runs: Sequence[RunData]) -> Iterator[str | Table]:
-    rows = []
+def _cost(runs: Sequence[RunData], price: float | None) -> Iterator[str | Table]:
+    """Seconds of each phase, as the rows of metrics.jsonl have them."""
+    phases = ("warm start", "rollouts", "update", "eval", "eval_greedy")
+    rows, hours = [], []
     for run in runs:
         train = run.rows_of("train")
-        if not train:
+        total = {name: sum(row.get(f"seconds/{name}") or 0.0 for row in run.rows) for name in phases}
+        if not any(total.values()):
             continue
-        total = {name: sum(row.get(f"seconds/{name}") or 0.0 for row in train) for name in ("rollouts", "update")}
         played = sum(int(row.get("episodes") or 0) for row in train)
         sampled = sum((row.get("tokens/sampled") or 0.0) * (row.get("episodes") or 0.0) for row in train)
-        per_second = sampled / total["rollouts"] if total["rollouts"] else 0.0
-        rows.append(
-            [
-                run.label, str(len(train)), str(played), f"{total['rollouts']:.0f}", f"{total['update']:.0f}",
-                f"{per_second:.1f}",
-            ]
-        )  # fmt: skip
+        speed = f"{sampled / total['rollouts']:.1f}" if total["rollouts"] else ""
+        hours.append(sum(total.values()) / 3600)
+        seconds = (total["warm start"], total["rollouts"], total["update"], total["eval"] + total["eval_greedy"])
+        row = [run.label, str(len(train)), str(played), *(f"{s:.0f}" for s in seconds), f"{sampled:.0f}", speed]
+        rows.append([*row, f"{hours[-1]:.2f}", *([] if price is None else [f"{hours[-1] * price:.2f}"])])
     if rows:
-        yield Table(["run", "steps", "episodes", "s of rollouts", "s of updates", "sampled tokens per s"], rows)
+        header = ["run", "steps", "episodes", "s of warm start", "s of rollouts", "s of updates", "s of evaluations"]
+        header += ["sampled tokens", "a second", "hours"]
+        yield Table(header if price is None else [*header, f"cost at {price:g} an hour"], rows)
+        yield "Loading, compiling ahead, checkpoints and pauses are not in it."
 
 
 def _samples(run: RunData) -> Iterator[Listing]:
@@ -269,19 +314,7 @@ def _samples(run: RunData) -> Iterator[Listing]:
     for word, record in chosen.items():
         why = failure(record) if failures([record]) else None
         title = f"{run.label}, {word}: task {record.task_id}, reward {record.reward:.3f}, {record.outcome}"
-        yield Listing(f"{title} ({why})" if why else title, _as_text(record))
-
-
-def _as_text(record: RolloutRecord) -> str:
-    lines = [f"QUESTION\n{record.query}", f"GOLD\n{record.gold}"]
-    for number, turn in enumerate(record.turns, start=1):
-        said = [text for text in (turn.reasoning, turn.text) if text]
-        calls = [f"{call.name or '(malformed)'} {dict(call.arguments)} -> {call.outcome}" for call in turn.calls]
-        lines.append("\n".join([f"TURN {number}", *said, *calls]))
-        lines.append(f"ANSWER\n{turn.observation}")
-    lines.append(f"END {record.stop_reason}: reward {record.reward:.3f}")
-    text = "\n\n".join(lines)
-    return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "\n(cut)"
+        yield Listing(f"{title} ({why})" if why else title, episode_text(record, _SHOWN_CHARS))
 
 
 def _environment() -> Iterator[str | Table]:

@@ -30,11 +30,14 @@ Json = dict[str, Any]
 
 
 class Endpoint:
-    """The server. Thread-safe. Each request is sent once: who plays tries again, and keeps count of the failures."""
+    """The server. Thread-safe. max_tokens: of an answer.
 
-    def __init__(self, options: EndpointConfig, max_turn_tokens: int):
-        self._options, self._max_tokens = options, max_turn_tokens
-        self._http = Http(options.timeout, 1, SearchCounters())
+    tries: requests at most, where one fails. An episode's are sent once: who plays it tries again, and counts failures.
+    """
+
+    def __init__(self, options: EndpointConfig, max_tokens: int, tries: int = 1):
+        self._options, self._max_tokens = options, max_tokens
+        self._http = Http(options.timeout, tries, SearchCounters())
         key = secret(KEY_VARIABLE)
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
 
@@ -60,8 +63,8 @@ class Endpoint:
             self.complete([{"role": "user", "content": "Say yes."}], (), 0.0)["message"]
         except InfrastructureError as error:
             raise UserError(
-                f"endpoint.url = {self._options.url!r} does not answer: {error}; start the server, or correct "
-                f"endpoint.url, endpoint.model or the key in the environment variable {KEY_VARIABLE}"
+                f"the endpoint {self._options.url!r} does not answer: {error}; start the server, or correct its url, "
+                f"the model's name, or the key in the environment variable {KEY_VARIABLE}"
             ) from error
 
 

@@ -5,16 +5,21 @@ from dataclasses import replace
 
 import pytest
 
-from jaxsearchrl.config import CuratedConfig, SearchR1Config, SearchToolsConfig
+from jaxsearchrl.config import Config, CuratedConfig, EvalConfig, SearchR1Config, SearchToolsConfig
+from jaxsearchrl.config_tree import to_json
+from jaxsearchrl.evaluation.evaluate import summarise
 from jaxsearchrl.messages import AssistantTurn, MalformedCall, ToolCall
-from jaxsearchrl.records import RolloutRecord
+from jaxsearchrl.records import RolloutRecord, write_records
 from jaxsearchrl.rollouts.loop import answer_turn, turn_record
 from jaxsearchrl.search.index import open_or_build
 from jaxsearchrl.tasks.curated.data import Fact, Task
 from jaxsearchrl.tasks.curated.family import CuratedFamily
+from jaxsearchrl.tasks.families import measures_of
 from jaxsearchrl.tasks.questions import Question
 from jaxsearchrl.tasks.search_r1.family import SearchR1Family
 from jaxsearchrl.tasks.search_tools.family import SearchToolsFamily
+from jaxsearchrl.telemetry.metrics import rollout_metrics
+from jaxsearchrl.telemetry.metrics_file import MetricsFile
 from jaxsearchrl.trajectory import Span
 
 DOCUMENTS = [
@@ -28,6 +33,8 @@ TASK = Task(
 )
 QUESTION = Question("q2", "Which moons has Mars?", ("Phobos and Deimos",))
 FAMILIES = {CuratedConfig: CuratedFamily, SearchR1Config: SearchR1Family, SearchToolsConfig: SearchToolsFamily}
+
+REPORTED = CuratedConfig(max_turns=3, max_observation_tokens=8192)
 
 
 @pytest.fixture(scope="session")
@@ -89,3 +96,34 @@ class Calls:
 @pytest.fixture
 def calls():
     return Calls
+
+
+@pytest.fixture
+def write_run(tmp_path, play, calls):
+    """A run of three tasks and two tries, evaluated at step 0 (one fact of two) and at step 4 (both, or one)."""
+
+    def write(name, *, good=True, tasks=("a", "b", "c"), tokens=100.0):
+        c, folder = calls, tmp_path / name
+        half = [[c.search("Mars <script>alert(1)</script>"), c.search("owl"), c.curate("mars"), c.finish]]
+        full = [[c.search("Mars"), c.search("owl"), c.curate("mars", "owl"), c.finish]]
+        config = Config(name=name, task=REPORTED, eval=EvalConfig(every=4, tasks=3, tries=2))
+        folder.mkdir()
+        (folder / "config.json").write_text(to_json(config))
+        metrics = MetricsFile(folder)
+        for step, plays in ((0, [half, half]), (4, [full, full if good else half])):
+            records = [
+                play(REPORTED, *turns, step=step, task_id=task, group=group, attempt=attempt, uid=2 * group + attempt)
+                for group, task in enumerate(tasks)
+                for attempt, turns in enumerate(plays)
+            ]
+            write_records(folder, "eval", step, records)
+            metrics.append(step, "eval", summarise(records, 2, measures_of(REPORTED)))
+            if step:
+                trained = [replace(record, split="train") for record in records]
+                write_records(folder, "train", step, trained)
+        for step in range(1, 5):
+            row = {**rollout_metrics(records, 2), "rate/truncated": 0.9, "tokens/sampled": tokens}
+            metrics.append(step, "train", row)
+        return folder
+
+    return write

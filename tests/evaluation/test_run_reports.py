@@ -1,55 +1,17 @@
 """Reports and the command line over run folders that were really written."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
-from jaxsearchrl.config import Config, CuratedConfig, EvalConfig
+from jaxsearchrl.config import Config, CuratedConfig
 from jaxsearchrl.config_tree import to_json
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.evaluation.__main__ import main
-from jaxsearchrl.evaluation.evaluate import summarise
 from jaxsearchrl.evaluation.run_data import labelled, read_run
 from jaxsearchrl.evaluation.sections import verdict
 from jaxsearchrl.evaluation.statistics import Estimate
 from jaxsearchrl.records import write_records
-from jaxsearchrl.tasks.families import measures_of
-from jaxsearchrl.telemetry.metrics import rollout_metrics
-from jaxsearchrl.telemetry.metrics_file import MetricsFile
-
-OPTIONS = CuratedConfig(max_turns=3, max_observation_tokens=8192)
-
-
-@pytest.fixture
-def write_run(tmp_path, play, calls):
-    """A run of three tasks and two tries, evaluated at step 0 (one fact of two) and at step 4 (both, or one)."""
-
-    def write(name, *, good=True, tasks=("a", "b", "c"), tokens=100.0):
-        c, folder = calls, tmp_path / name
-        half = [[c.search("Mars <script>alert(1)</script>"), c.search("owl"), c.curate("mars"), c.finish]]
-        full = [[c.search("Mars"), c.search("owl"), c.curate("mars", "owl"), c.finish]]
-        config = Config(name=name, task=OPTIONS, eval=EvalConfig(every=4, tasks=3, tries=2))
-        folder.mkdir()
-        (folder / "config.json").write_text(to_json(config))
-        metrics = MetricsFile(folder)
-        for step, plays in ((0, [half, half]), (4, [full, full if good else half])):
-            records = [
-                play(OPTIONS, *turns, step=step, task_id=task, group=group, attempt=attempt)
-                for group, task in enumerate(tasks)
-                for attempt, turns in enumerate(plays)
-            ]
-            write_records(folder, "eval", step, records)
-            metrics.append(step, "eval", summarise(records, 2, measures_of(OPTIONS)))
-            if step:
-                trained = [replace(record, split="train") for record in records]
-                write_records(folder, "train", step, trained)
-        for step in range(1, 5):
-            row = {**rollout_metrics(records, 2), "rate/truncated": 0.9, "tokens/sampled": tokens}
-            metrics.append(step, "train", row)
-        return folder
-
-    return write
 
 
 def test_a_report_says_what_a_run_has_shown(write_run, tmp_path, capsys):
@@ -89,7 +51,7 @@ def test_runs_on_other_tasks_are_not_compared(write_run, tmp_path, capsys):
 
 def test_an_evaluation_on_other_tasks_is_no_before(write_run, tmp_path, play, calls):
     folder = write_run("one")
-    write_records(folder, "eval", 0, [play(OPTIONS, [calls.finish], task_id="z")])
+    write_records(folder, "eval", 0, [play(CuratedConfig(max_turns=3), [calls.finish], task_id="z")])
     assert main(["report", str(folder), "--output", str(tmp_path / "out")]) == 0
     text = (tmp_path / "out" / "report.md").read_text()
     assert "Step 0 was evaluated on other tasks: what the run has changed cannot be said." in text

@@ -183,5 +183,5 @@ def test_tags_are_read_from_the_text_up_to_the_first_stop(server, endpoint, inde
 
 def test_an_endpoint_that_cannot_be_used_is_known_before_any_episode(server, endpoint):
     server.answers = [http_server.raw(b'{"error": "no such model"}', 404)]
-    with pytest.raises(UserError, match=r"endpoint\.url = 'http.*no such model.*endpoint\.model"):
+    with pytest.raises(UserError, match=r"endpoint 'http.*no such model.*the model's name"):
         endpoint.check()

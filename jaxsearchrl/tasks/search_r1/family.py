@@ -36,8 +36,8 @@ class SearchR1Family:
         return SearchR1Environment(task, self.retriever, self._options, count_tokens, weight)
 
     def expert(self, task: Question) -> "Expert":
-        """An agent that searches for the question once and answers with a gold answer, one that it was shown if any."""
-        return Expert(task, searches=self._options.play == "agent")
+        """An agent that searches for the question once and answers with the gold answer that it was shown."""
+        return Expert(task, self._options.play)
 
     def asker(self, train: Sequence[Question]) -> None:
         """None: without a model nothing answers a question."""
@@ -53,15 +53,15 @@ class SearchR1Family:
 class Expert:
     """Searches for the question as it is, if it may, and then says the first gold answer that it has been shown."""
 
-    def __init__(self, task: Question, *, searches: bool):
-        self._task, self._searches = task, searches
+    def __init__(self, task: Question, play: str):
+        self._task, self._play = task, play
 
     def act(self, messages: Sequence[Message]) -> AssistantTurn:
         """The next turn."""
-        if self._searches and not any(message.role == "tool" for message in messages):
+        if self._play == "agent" and not any(message.role == "tool" for message in messages):
             query = " ".join(without_tags(self._task.query).split())
             text = f"<think>I do not know this for sure. I will search for it.</think>\n<search> {query} </search>"
             return AssistantTurn(text, calls=(ToolCall("search", {"query": query}),))
-        answer = " ".join(without_tags(shown_answer(self._task, messages)).split())
+        answer = " ".join(without_tags(shown_answer(self._task, messages, self._play)).split())
         text = f"<think>Now I know the answer.</think>\n<answer> {answer} </answer>"
         return AssistantTurn(text, calls=(ToolCall("answer", {"text": answer}),))

@@ -231,6 +231,7 @@ def test_an_expert_is_imitated_where_it_was_shown_what_it_says(towns, question):
             environment = family.environment(task, lambda text: len(text.split()), 0)
             turns = play(family.expert(task), environment)
             assert family.imitable(environment.score()) is imitable
+            assert environment.score().outcome == ("right" if imitable else "wrong")
         assert ("<answer> glass </answer>" in turns[-1][0].text) is (way != "direct")
 
 

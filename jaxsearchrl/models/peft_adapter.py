@@ -23,6 +23,7 @@ from safetensors.numpy import load_file, save_file
 from jaxsearchrl.config import LoraConfig
 from jaxsearchrl.errors import ConfigError, UserError
 from jaxsearchrl.models.architecture import Architecture, adaptable, linear_shapes
+from jaxsearchrl.models.config_file import read_json
 
 Adapter = dict[str, tuple[np.ndarray, np.ndarray]]
 """Linear ("layers.0.mlp.up_proj") -> (A [in, R], B [R, out]), float32: y = x W + (alpha / R) (x A) B."""
@@ -228,14 +229,7 @@ def _targets(arch: Architecture, config: LoraConfig) -> dict[str, list[str] | No
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        described = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; pass the folder of one adapter") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not readable as JSON ({error})") from error
-    if not isinstance(described, dict):
-        raise UserError(f"{path}: expected a JSON object")
+    described = read_json(path)
     for key, known in (("peft_type", ("LORA",)), ("bias", ("none", None)), ("init_lora_weights", BASE_KEPT)):
         if described.get(key) not in known:
             raise ConfigError(f"{path}: {key} is {described.get(key)!r}, but only {known[0]!r} is supported")

@@ -16,7 +16,7 @@ from jaxsearchrl.learning.packing import PackedBatch
 from jaxsearchrl.models.decoder import Model
 from jaxsearchrl.models.sharding import cache_shardings, lora_shardings, rows, shardings, state_shardings
 from jaxsearchrl.models.state import LayerCache
-from jaxsearchrl.sampling.engine import empty_slots, lower_programs
+from jaxsearchrl.sampling.lowering import empty_slots, lower_programs
 
 
 @dataclass(frozen=True)

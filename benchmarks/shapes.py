@@ -7,6 +7,7 @@ python -m benchmarks.shapes 4b FOLDER writes the config.json of one, which is al
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -18,6 +19,23 @@ from jaxsearchrl.models.decoder import Model, Weights, build_model, init_lora
 from jaxsearchrl.models.hf_config import architecture_to_hf
 from jaxsearchrl.models.tiny import tiny_architecture
 
+_QWEN = Architecture(  # Qwen/Qwen2.5-0.5B
+    family="qwen2",
+    vocab_size=151936,
+    d_model=896,
+    layers=24,
+    heads=14,
+    kv_heads=2,
+    head_dim=64,
+    mlp_dim=4864,
+    norm_eps=1e-6,
+    tied=True,
+    qkv_bias=True,
+    o_bias=False,
+    mlp_bias=False,
+    max_positions=32768,
+    rope=Rope(theta=1000000.0),
+)
 SHAPES = {
     "tiny": tiny_architecture("llama", vocab_size=300),
     "135m": Architecture(  # HuggingFaceTB/SmolLM2-135M
@@ -37,23 +55,9 @@ SHAPES = {
         max_positions=8192,
         rope=Rope(theta=100000.0),
     ),
-    "0.5b": Architecture(  # Qwen/Qwen2.5-0.5B
-        family="qwen2",
-        vocab_size=151936,
-        d_model=896,
-        layers=24,
-        heads=14,
-        kv_heads=2,
-        head_dim=64,
-        mlp_dim=4864,
-        norm_eps=1e-6,
-        tied=True,
-        qkv_bias=True,
-        o_bias=False,
-        mlp_bias=False,
-        max_positions=32768,
-        rope=Rope(theta=1000000.0),
-    ),
+    "0.5b": _QWEN,
+    "1.5b": replace(_QWEN, d_model=1536, layers=28, heads=12, head_dim=128, mlp_dim=8960),  # Qwen/Qwen2.5-1.5B
+    "3b": replace(_QWEN, d_model=2048, layers=36, heads=16, head_dim=128, mlp_dim=11008),  # Qwen/Qwen2.5-3B
     "4b": Architecture(  # the text part of Qwen/Qwen3.5-4B; theta is assumed, and no size follows from it
         family="qwen3_5_text",
         vocab_size=248320,

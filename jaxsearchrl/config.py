@@ -183,6 +183,7 @@ class SamplingConfig:
     chunk_tokens: int = 64
     decode_steps: int = 16  # tokens per dispatch
     read_block: int = 128  # keys per block of the attention loop
+    cache_dtype: Literal["float32", "bfloat16"] = "float32"  # of keys and values; bfloat16 takes half, and rounds them
     tool_threads: int = 8
     deterministic: bool = True
 

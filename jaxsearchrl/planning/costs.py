@@ -201,7 +201,7 @@ def _mixer(model: Model, arrays: Arrays, layer: int, rows: int, T: int, context:
     H, kv_heads = model.arch.head_dim, _local(cache.keys)[1]
     length = min(context, cache.keys.shape[2] / H)
     flops = 4.0 * rows * T * _heads(model, arrays, layer) * H * length
-    return Work(0.0, flops, rows * 2 * kv_heads * H * length * FLOAT)
+    return Work(0.0, flops, rows * 2 * kv_heads * H * length * cache.keys.dtype.itemsize)
 
 
 def _packed_mixer(model: Model, arrays: Arrays, learning: LearningConfig, layer: int, *, backward: bool) -> Work:

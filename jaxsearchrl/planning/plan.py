@@ -112,6 +112,8 @@ def advise(plan: Plan, arch: Architecture, config: Config, target: Target) -> It
         yield from change(("learning.pack_rows", 1))
     if learning.pack_tokens > sampling.capacity:
         yield from change(("learning.pack_tokens", sampling.capacity))
+    if sampling.cache_dtype == "float32":
+        yield from change(("sampling.cache_dtype", "bfloat16"))
     half = ("sampling.capacity", sampling.capacity // 2 // sampling.read_block * sampling.read_block)
     yield from change(half)
     yield from change(half, ("learning.pack_tokens", half[1]))

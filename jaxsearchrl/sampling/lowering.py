@@ -27,7 +27,7 @@ def empty_slots(arch: Architecture, config: SamplingConfig) -> programs.Cache:
 
     def layers() -> tuple[LayerCache, ...]:
         sizes = {"block": config.read_block, "chunk": config.chunk_tokens}
-        return empty_cache(arch, config.slots, cache_length(config), jnp.dtype(jnp.float32), **sizes)
+        return empty_cache(arch, config.slots, cache_length(config), jnp.dtype(config.cache_dtype), **sizes)
 
     bound = [i for i in range(arch.layers) if arch.kind(i) != "full_attention"]
     kept = [{i: cache for i, cache in enumerate(layers()) if i in bound} for _ in range(2)]

@@ -78,21 +78,24 @@ def test_it_fits_to_the_last_byte_and_only_if_all_compiles():
 def test_advice_in_order_with_what_each_saves():
     plan = a_plan(CONFIG)
     advice = list(advise(plan, LLAMA, CONFIG, target(plan.total - SLOT - 1)))
-    assert advice[:5] == [
+    assert advice[:6] == [
         Advice("sampling.slots=2", 2 * SLOT),
         Advice("learning.pack_rows=1", ROW),
         Advice("learning.pack_tokens=2048", ROW),
+        Advice("sampling.cache_dtype=bfloat16", 2 * SLOT),
         Advice("sampling.capacity=1024", 2 * SLOT),
         Advice("sampling.capacity=1024 and learning.pack_tokens=1024", 2 * SLOT + 2 * ROW * 3 // 4),
     ]
     # Of two chips each has half of an MLP's 80 columns and of 300 ids; 3 heads and 1 kv head stay whole.
     weights = 2 * (300 * 24 + 2 * 3 * 40 * 48)
     adapter = 4 * 16 * 2 * (2 * 40 + 40)  # B of gate and up, A of down
-    assert advice[5:] == [Advice("2 chips in the place of 1", weights + 4 * adapter)]
+    assert advice[6:] == [Advice("2 chips in the place of 1", weights + 4 * adapter)]
 
 
 def test_advice_leaves_out_what_the_settings_forbid_and_what_saves_nothing():
-    sampling = replace(CONFIG.sampling, slots=1, capacity=1024)  # half of it has no room for a turn and its observation
+    sampling = replace(
+        CONFIG.sampling, slots=1, capacity=1024, cache_dtype="bfloat16"
+    )  # half of it has no room for a turn and its observation
     config = replace(CONFIG, sampling=sampling, learning=replace(CONFIG.learning, pack_rows=1, pack_tokens=1024))
     plan = a_plan(config)
     assert [a.change for a in advise(plan, LLAMA, config, target(1))] == ["2 chips in the place of 1"]
@@ -130,9 +133,9 @@ def test_the_report_says_whether_a_change_is_enough():
     lines = numbered(report)
     assert lines[0].startswith("1. sampling.slots=3 saves 0.00 GiB")
     assert lines[0].endswith("it fits")
-    assert len(lines) == 6
+    assert len(lines) == 7
     tight = write_report(plan, PHASES, LLAMA, CONFIG, target(1))
-    assert [line.endswith("not enough alone") for line in numbered(tight)] == [True] * 6
+    assert [line.endswith("not enough alone") for line in numbered(tight)] == [True] * 7
 
 
 def test_a_gpu_must_be_told_to_give_more_than_three_quarters():

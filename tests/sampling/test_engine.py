@@ -1,5 +1,7 @@
 """The engine against a plain loop of whole forward passes: same tokens, same log-probs, whoever shares the batch."""
 
+from dataclasses import replace
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,7 @@ from jaxsearchrl.config import LoraConfig, SamplingConfig
 from jaxsearchrl.models.architecture import Rope
 from jaxsearchrl.models.decoder import build_model, forward, head_of, init_lora
 from jaxsearchrl.models.routes import routed_on
-from jaxsearchrl.models.state import Packed, is_bound
+from jaxsearchrl.models.state import KeyValues, Packed, is_bound
 from jaxsearchrl.models.tiny import tiny_architecture
 from jaxsearchrl.sampling.choose import choose
 from jaxsearchrl.sampling.contract import SampleRequest
@@ -113,6 +115,25 @@ def test_a_turn_equals_whole_forward_passes(world, engine, temperature):
     assert list(result.ids) == ids
     chex.assert_trees_all_close(np.array(result.logprobs), np.array(logprobs), atol=1e-5)
     assert result.reason == ("stop" if ids[-1] == STOP else "length")
+
+
+def test_a_cache_in_bfloat16_takes_half_and_rounds_what_later_tokens_see(world):
+    engine = world.make_engine(replace(CONFIG, cache_dtype="bfloat16"))
+    for cache in engine._cache.layers:
+        if isinstance(cache, KeyValues):
+            chex.assert_type([cache.keys, cache.values], jnp.bfloat16)
+        else:
+            chex.assert_type([cache.inputs, cache.memory], jnp.float32)  # errors would go from token to token
+    result = run(engine, request(3, PROMPT))[3]
+    logprobs, tokens = [], list(PROMPT)
+    for token in result.ids:  # of the same tokens, by whole forward passes
+        logits = (
+            world.hidden(jnp.asarray(np.pad(tokens, (0, 96 - len(tokens)))))[len(tokens) - 1] @ head_of(world.base).T
+        )
+        logprobs.append(float(jax.nn.log_softmax(logits[:VOCAB])[token]))
+        tokens.append(token)
+    gap = np.abs(np.array(result.logprobs) - logprobs)
+    assert 1e-4 < gap.max() < 0.2
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 10, 16, 17, 18, 33])

@@ -123,13 +123,14 @@ class LocalIndex:
 
     def _ranked(self, query: tantivy.Query, k: int) -> list[tuple[float, int]]:
         """(score, ordinal), best first. tantivy cuts ties anywhere: ask until all that equal the k-th are in."""
-        limit = min(k + 1, self.size)
+        limit = min(k + 10, self.size)  # a few more cost little, asking again costs as much as asking
         while True:
             found = self._searcher.search(query, limit=limit, count=False).hits
             if len(found) < limit or limit == self.size or found[-1][0] < found[k - 1][0]:
                 break
             limit = min(2 * limit, self.size)
-        ranked = [(score, self._searcher.doc(address)["ordinal"][0]) for score, address in found]
+        least = found[:k][-1][0] if found else 0.0
+        ranked = [(score, self._searcher.doc(address)["ordinal"][0]) for score, address in found if score >= least]
         return sorted(ranked, key=lambda hit: (-hit[0], hit[1]))[:k]
 
 

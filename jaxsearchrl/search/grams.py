@@ -86,11 +86,11 @@ def _group(store: DocumentStore, cuts: Sequence[int], size: int) -> np.ndarray:
     packed = np.zeros((size // 8, BITS), np.uint8)
     for row, first in enumerate(range(0, len(cuts) - 1, 8)):
         grains = [_folded(store.block(start, stop)[0]) for start, stop in pairwise(cuts[first : first + 9])]
-        has = np.zeros((8, BITS), bool)
+        has = np.zeros(8 * BITS, bool)
         # A gram that two grains share is counted to the first: a bit too many there does no harm.
-        base = np.repeat(np.arange(len(grains), dtype=np.uint32) * np.uint32(BITS), [len(grain) for grain in grains])
-        has.reshape(-1)[_hashes(b"".join(grains)) + base[:-2]] = True
-        packed[row] = np.packbits(has, axis=0, bitorder="little")[0]
+        owner = np.repeat(np.arange(len(grains), dtype=np.uint32), [len(grain) for grain in grains])
+        has[_hashes(b"".join(grains)) << 3 | owner[:-2]] = True
+        packed[row] = np.packbits(has, bitorder="little")
     return np.ascontiguousarray(packed.T)
 
 

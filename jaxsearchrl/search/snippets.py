@@ -4,7 +4,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Set
 
-_ASCII_WORD = re.compile(r"[a-z0-9]", re.IGNORECASE | re.ASCII)
+_WORD = re.compile(r"[^\W_]+")
+_FOREIGN_WORD = re.compile(r"(?<![^\W_])[a-zA-Z0-9]*[^\W_\x00-\x7f][^\W_]*")  # that has a letter beyond ASCII
+_SPACE = re.compile(r"\s")
 
 
 def window(text: str, match: int, size: int) -> str:
@@ -24,12 +26,15 @@ def window(text: str, match: int, size: int) -> str:
 def densest(text: str, terms: Set[str], term_of: Callable[[str], str], size: int) -> str:
     """The window with the most query terms; the first of equals, and the text's start when there is none.
 
-    term_of: a word's index term, which begins as the word does where that is an ASCII letter or digit, but for its case
-    (so that most words need not be looked up). A term counts once in a window and weighs 1 / its occurrences in the
-    text, so that common words do not draw the window away from rare ones.
+    term_of: a word's index term, which begins as the word does but for its case, its last letter ("flies", "fli") and
+    letters beyond ASCII, so that most words need not be looked up. A term counts once in a window and weighs 1 / its
+    occurrences in the text, so that common words do not draw the window away from rare ones.
     """
-    words = _words_like(terms).finditer(text)
-    found = [(m.start(), m.end(), t) for m in words if (t := term_of(m.group())) in terms]
+    found = []
+    for start in _word_starts(text, terms):
+        word = _WORD.match(text, start)
+        if word and (term := term_of(word.group())) in terms:
+            found.append((start, word.end(), term))
     if not found:
         return window(text, 0, size)
     occurrences = Counter(term for _, _, term in found)
@@ -51,14 +56,29 @@ def densest(text: str, terms: Set[str], term_of: Callable[[str], str], size: int
     return window(text, best, size)
 
 
-def _words_like(terms: Set[str]) -> re.Pattern[str]:
-    """Finds the words (runs of letters and digits) that begin as a term does, or not in ASCII."""
-    first = "".join(sorted({term[0] + term[0].upper() for term in terms if _ASCII_WORD.match(term)}))
-    return re.compile(rf"(?<![^\W_])(?=[{first}\u0080-\U0010ffff])[^\W_]+")
+def _word_starts(text: str, terms: Set[str]) -> list[int]:
+    """Where the words (runs of letters and digits) begin whose term may be one of these, rising."""
+    lower = text.replace("İ", "I").lower()  # the one letter that would become two
+    starts = set()
+    for beginning in {_beginning(term) for term in terms}:
+        start = lower.find(beginning)
+        while start >= 0:
+            if start == 0 or not lower[start - 1].isalnum():
+                starts.add(start)
+            start = lower.find(beginning, start + 1)
+    if not text.isascii():
+        starts.update(word.start() for word in _FOREIGN_WORD.finditer(text))
+    return sorted(starts)
+
+
+def _beginning(term: str) -> str:
+    """The letters that every word of this term begins with: stemming makes "dying" "die", "early" "earli"."""
+    return term[:-2] if term.endswith("ie") else term[:-1] or term
 
 
 def _space_after(text: str, start: int, stop: int) -> int | None:
-    return next((i for i in range(start, stop) if text[i].isspace()), None)
+    space = _SPACE.search(text, start, stop)
+    return space.start() if space else None
 
 
 def _space_before(text: str, start: int, stop: int) -> int | None:

@@ -5,6 +5,7 @@ import pytest
 
 from jaxsearchrl.search import bench
 from jaxsearchrl.search.__main__ import main
+from jaxsearchrl.search.bench_others import others
 
 _ROWS = [("007", "Owl", "Owls carry\nthe mail."), ("a/b c", "Broom", "Fast ones.")]
 
@@ -58,16 +59,47 @@ def test_bench_measures_what_it_says(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(bench, "ENTITIES", 900)
     monkeypatch.setattr(bench, "QUERIES", 8)
     out = tmp_path / "figures.json"
-    assert main(["bench", "--chunks", "300", "--folder", str(tmp_path), "--out", str(out)]) == 0
+    assert main(["bench", "--chunks", "300", "--chunk_bytes", "600", "--folder", str(tmp_path), "--out", str(out)]) == 0
     figures = json.loads(out.read_text())
     assert figures["chunks"] == 300
-    assert 0.55 < figures["text MB"] < 0.65
+    assert 0.16 < figures["text MB"] < 0.2
     assert figures["build MB/s"] == pytest.approx(figures["text MB"] / figures["build s"])
     for kind in ("literal", "anchored", "alternation", "case-insensitive"):
         assert 0 < figures[f"grep {kind} p50 ms"] <= figures[f"grep {kind} p99 ms"]
     assert all(figures[f"search queries/s, {threads} threads"] > 0 for threads in bench.THREADS)
     assert "read p50 ms" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.slow
+def test_bench_of_twenty_thousand_chunks_needs_little_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "others", lambda *arguments: [])
+    figures = bench.run(20_000, bench.CHUNK_BYTES, 0, str(tmp_path))
+    assert 40 < figures["text MB"] < 41
+    assert figures["index MB"] < 2 * figures["text MB"]
+    # What the tests have loaded before is in it.
+    assert figures["peak anonymous MB"] < 2000
+
+
+@pytest.fixture
+def generated(monkeypatch):
+    monkeypatch.setattr(bench, "VOCABULARY", 2000)
+    monkeypatch.setattr(bench, "ENTITIES", 900)
+    return list(bench.generate(bench.make_words(0), 300, 0))
+
+
+def test_bm25s_is_measured_on_the_same_text(generated, tmp_path):
+    pytest.importorskip("bm25s")
+    engine = next(others(lambda: iter(generated), 600_000, tmp_path, 2))
+    found, _ = engine.search(generated[7].title)
+    assert found[0, 0] == 7
+
+
+def test_lucene_is_measured_on_the_same_text(generated, tmp_path):
+    pytest.importorskip("pyserini")
+    *_, engine = others(lambda: iter(generated), 600_000, tmp_path, 2)
+    assert generated[7].text[:40] in engine.search(generated[7].title)[0]
+    assert engine.search_all([generated[7].title] * 3, 2).size() == 3
 
 
 def test_the_generated_text_is_seeded_zipfian_and_names_entities(monkeypatch):

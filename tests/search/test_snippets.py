@@ -1,9 +1,12 @@
+import re
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxsearchrl.search import words
+from jaxsearchrl.search import snippets, words
 from jaxsearchrl.search.options import IndexOptions
-from jaxsearchrl.search.snippets import densest, window
+from jaxsearchrl.search.snippets import _beginning, densest, window
 
 _words = st.text(alphabet="ab \n.é", max_size=80)
 
@@ -64,13 +67,45 @@ def test_the_densest_window_shows_a_term_whenever_the_text_has_one(text, terms, 
         assert any(term in shown for term in terms)
 
 
-@settings(deadline=None, max_examples=300)
+_ENDINGS = "s ies ied eed edly ing ingly y ational enci izer abli alli entli ousli ization alism iveness fulness iviti "
+_ENDINGS += "biliti logi fulli lessli alize icate ical ative ness able ement ment ion ie e"
+
+
+@settings(deadline=None, max_examples=1000)
 @given(
-    st.text(alphabet="abeisydgnlkrtu019", min_size=1, max_size=12) | st.sampled_from(["skies", "dying", "Idly", "YES"])
+    st.tuples(st.text(alphabet="abdeghilnoprstuvwyz019", max_size=7), *[st.sampled_from(["", *_ENDINGS.split()])] * 2)
+    | st.sampled_from(["skies", "dying", "Idly", "YES", "ugly", "hopping", "news"])
 )
-def test_a_stem_begins_as_its_word_does(word):
-    # densest() leaves out words by their first letter
-    assert all(term[0] == word[0].lower() for term in words.analyser(IndexOptions()).analyze(word))
+def test_a_stem_begins_as_its_word_does(parts):
+    word = "".join(parts)
+    for term in words.analyser(IndexOptions()).analyze(word):
+        assert word.lower().startswith(_beginning(term))
+
+
+_LETTERS = "aeindsyfltoéßk"
+_PLAIN = words.analyser(IndexOptions())
+_FOLDED = words.analyser(IndexOptions(diacritics=True))
+
+
+@settings(deadline=None, max_examples=1000)
+@given(
+    st.lists(st.text(alphabet="aeindsyfltAESoéÉß\u0131İK\u212a\u017fΣςﬁ日x1'-_ \n", max_size=9), max_size=30).map(
+        " ".join
+    ),
+    st.lists(st.text(alphabet="aeindsyfltéßkio", max_size=5), max_size=6).map(" ".join),
+    st.sampled_from([_PLAIN, _FOLDED]),
+    st.integers(3, 60),
+)
+def test_the_words_looked_up_are_all_that_matter(text, query, analyser, size):
+    def term_of(word):
+        found = analyser.analyze(word)
+        return found[0] if len(found) == 1 else ""
+
+    terms = set(analyser.analyze(f"{query} {text[:9]}"))
+    shown = densest(text, terms, term_of, size)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(snippets, "_word_starts", lambda text, terms: [m.start() for m in re.finditer(r"[^\W_]+", text)])
+        assert densest(text, terms, term_of, size) == shown
 
 
 def test_words_are_told_apart_by_underscores_and_accents_are_no_first_letters():

@@ -4,6 +4,9 @@ Saving is synchronous: a LoRA state is some megabytes, and an error in a backgro
 step's folder gets its name when it is complete, so a killed save leaves only a temporary folder, which the next opening
 removes. Beside each state lies a list of its leaves; restoring compares it with the wanted state first, because orbax
 casts a wrong dtype silently and reports a wrong tree without naming the leaf.
+
+Of several processes the first alone writes and reads, and gives the others what it read: each process has all of the
+state among its devices, and the folders of different hosts need not be the same.
 """
 
 import difflib
@@ -19,7 +22,9 @@ import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, LatestN, PreservationPolicy
 
+from jaxsearchrl import hosts
 from jaxsearchrl.errors import UserError
+from jaxsearchrl.models.sharding import local, put
 
 _TRASH = "deleted"
 
@@ -42,12 +47,17 @@ class Checkpoints:
         self.folder = Path(folder).expanduser().resolve()
         if (self.folder / "_CHECKPOINT_METADATA").exists():
             raise UserError(f"{self.folder} is a single checkpoint; pass its parent {self.folder.parent}")
+        if not hosts.is_first():
+            return
         self._empty_trash()
-        if jax.process_index() == 0:  # here, and not by orbax, which does it in the background
-            for unfinished in self.folder.glob("*.orbax-checkpoint-tmp*"):
-                shutil.rmtree(unfinished)
+        for unfinished in self.folder.glob("*.orbax-checkpoint-tmp*"):  # not by orbax, which does it in the background
+            shutil.rmtree(unfinished)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        alone = ocp.options.MultiprocessingOptions(active_processes={0} if hosts.count() > 1 else None)
         options = ocp.CheckpointManagerOptions(
             enable_async_checkpointing=False,
+            multiprocessing_options=alone,
+            create=False,
             # Renamed first, deleted then: a kill in the middle leaves no half checkpoint among the whole ones.
             todelete_subdir=_TRASH,
             preservation_policy=AnyPreservationPolicy([LatestN(keep_last), _Best(keep_best, metric)]),
@@ -62,11 +72,12 @@ class Checkpoints:
 
     def close(self) -> None:
         """Releases orbax's threads."""
-        self._manager.close()
+        if hosts.is_first():
+            self._manager.close()
 
     def steps(self) -> list[int]:
         """The complete checkpoints' steps, in order."""
-        return sorted(self._manager.all_steps())
+        return hosts.once(lambda: sorted(self._manager.all_steps()))
 
     def save(self, step: int, state: Any, host: Mapping[str, Any]) -> None:
         """Saves a complete state; returns when it is on disk.
@@ -75,20 +86,23 @@ class Checkpoints:
         Raises ValueError for a step that is not above the last one, or a state or host that would not come back as it
         is; OSError when the disk refuses.
         """
+        hosts.once(self._save, step, state, host)
+
+    def _save(self, step: int, state: Any, host: Mapping[str, Any]) -> None:
         if json.loads(json.dumps(host, allow_nan=False)) != host:
             raise ValueError("the host state changes in JSON: use string keys and lists, not integer keys or tuples")
         args = ocp.args.Composite(
-            state=ocp.args.StandardSave(state),
+            state=ocp.args.StandardSave(_of_first(state)),
             host=ocp.args.JsonSave(dict(host)),
             leaves=ocp.args.JsonSave(_leaves(state)),
         )
         if not self._manager.save(step, args=args):
-            raise ValueError(f"step {step} was not saved: {self.folder} has steps {self.steps()}")
+            raise ValueError(f"step {step} was not saved: {self.folder} has steps {self._manager.all_steps()}")
         self._empty_trash()
 
     def restore_latest(self, abstract_state: Any) -> tuple[int, Any, dict[str, Any]] | None:
         """(step, state, host) of the newest complete checkpoint, or None in an empty folder; see `restore`."""
-        step = self._manager.latest_step()
+        step = hosts.once(lambda: self._manager.latest_step())
         return None if step is None else (step, *self.restore(step, abstract_state))
 
     def host(self, step: int) -> dict[str, Any]:
@@ -105,8 +119,26 @@ class Checkpoints:
         Raises UserError naming the leaf when the saved tree has other leaves, shapes or dtypes, and naming the folder
         when it cannot be read.
         """
-        if step not in self.steps():
-            raise UserError(f"{self.folder} has no checkpoint of step {step}; it has {self.steps() or 'none'}")
+        if hosts.count() == 1:
+            return self._restore(step, abstract_state)
+        state = jax.tree.map(_on_host, abstract_state)
+        host: dict[str, Any] = {}
+        if hosts.is_first():
+            state, host = self._restore(step, state)
+        leaves, kind = jax.tree.flatten(state)
+        read = hosts.exchange(b"".join(leaf.tobytes() for leaf in leaves) if hosts.is_first() else b"")[0]
+        ends = np.cumsum([leaf.nbytes for leaf in leaves])
+        leaves = [
+            np.frombuffer(read[end - leaf.nbytes : end], leaf.dtype).reshape(leaf.shape)
+            for leaf, end in zip(leaves, ends, strict=True)
+        ]
+        laid = jax.tree.map(lambda leaf: leaf.sharding, abstract_state)
+        return put(jax.tree.unflatten(kind, leaves), laid), hosts.once(lambda: host)
+
+    def _restore(self, step: int, abstract_state: Any) -> tuple[Any, dict[str, Any]]:
+        steps = sorted(self._manager.all_steps())
+        if step not in steps:
+            raise UserError(f"{self.folder} has no checkpoint of step {step}; it has {steps or 'none'}")
         folder = self.folder / str(step)
         try:
             described = self._manager.restore(step, args=ocp.args.Composite(leaves=ocp.args.JsonRestore()))
@@ -123,8 +155,7 @@ class Checkpoints:
         return restored["state"], restored["host"]
 
     def _empty_trash(self) -> None:
-        if jax.process_index() == 0:
-            shutil.rmtree(self.folder / _TRASH, ignore_errors=True)
+        shutil.rmtree(self.folder / _TRASH, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -139,6 +170,16 @@ class _Best(PreservationPolicy):
         found = sorted((metric, step) for step, metric in metrics.items() if metric is not None)
         best = {step for _, step in found[max(0, len(found) - self.n) :]}
         return [checkpoint.step in best for checkpoint in checkpoints]
+
+
+def _of_first(state: Any) -> Any:
+    """What orbax shall save. It takes arrays of several processes only where all of them call it."""
+    return jax.device_get(local(state)) if hosts.count() > 1 else state
+
+
+def _on_host(leaf: Any) -> np.ndarray:
+    """An empty array like a leaf."""
+    return np.empty(leaf.shape, leaf.dtype)
 
 
 def _leaves(tree: Any) -> dict[str, str]:

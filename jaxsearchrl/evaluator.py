@@ -133,7 +133,7 @@ def _evaluate(bench: Bench, part: Part) -> None:
             file.write(f"{to_json_line(kept[uid])}\n")
             file.flush()
             advance()
-            bench.interruption.check()
+            bench.interruption.heed()
 
         if left:
             bench.play(part, left, ended)

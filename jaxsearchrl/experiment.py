@@ -3,7 +3,7 @@
 import hashlib
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
+from jaxsearchrl import hosts
 from jaxsearchrl.chat.chatml import ChatML
 from jaxsearchrl.chat.format import ChatFormat
 from jaxsearchrl.chat.harmony import Harmony
@@ -37,9 +38,11 @@ from jaxsearchrl.models.peft_adapter import adapter_of, lora_of, read_adapter, w
 from jaxsearchrl.models.sharding import (
     check_cut,
     describe,
+    local,
     lora_shardings,
     make_mesh,
     mesh_of,
+    put,
     shardings,
     state_shardings,
 )
@@ -127,22 +130,25 @@ class Experiment(Stage):
 
     def _laid_out(self, lora: Mapping[str, Any]) -> Weights:
         mesh = mesh_of(self.base)
-        return jax.device_put(dict(lora), lora_shardings(self.model, mesh) if mesh else None)
+        return put(dict(lora), lora_shardings(self.model, mesh) if mesh else None)
 
     def new_engine(self, lora: Weights) -> Engine:
-        """A sampler, compiled; `Engine.renew` gives it its random stream."""
+        """This process's sampler, compiled; `Engine.renew` gives it its random stream."""
         stop_ids, vocab_size = self.chat.stop_ids, self.vocab_size
-        sampling = self.config.sampling
+        sampling = replace(self.config.sampling, slots=self.config.sampling.slots // hosts.count())
         return Engine(self.model, self.base, lora, sampling, stop_ids=stop_ids, vocab_size=vocab_size, seed=0)
 
     def new_state(self, optimizer: Optimizer, lora: Weights) -> Any:
         """The optimizer's state before the first update, where the adapter is."""
-        state, mesh = optimizer.init(lora), mesh_of(lora)
-        return jax.device_put(state, state_shardings(state, lora_shardings(self.model, mesh), mesh)) if mesh else state
+        if (mesh := mesh_of(lora)) is None:
+            return optimizer.init(lora)
+        state = jax.eval_shape(optimizer.init, lora)
+        laid = state_shardings(state, lora_shardings(self.model, mesh), mesh)
+        return jax.jit(optimizer.init, out_shardings=laid)(lora)
 
     def export_adapter(self, folder: Path, lora: Weights) -> None:
         """Writes the adapter in PEFT's format."""
-        write_adapter(folder, self.model.arch, adapter_of(lora), self.model.lora, self.config.model.path)
+        write_adapter(folder, self.model.arch, adapter_of(local(lora)), self.model.lora, self.config.model.path)
 
 
 def load_stage(config: Config, progress: Progress) -> Stage:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
+from jaxsearchrl import hosts
 from jaxsearchrl.config import Config
 from jaxsearchrl.config_checks import total_steps, validate
 from jaxsearchrl.config_flags import Override, load_config, run_app
@@ -51,6 +52,9 @@ def main(overrides: Sequence[Override]) -> None:
         raise UserError(f"--topology={_TOPOLOGY.value} is for --mode=plan; a run takes the devices that are there")
     if _MODE.value != "check":
         prepare()  # before the dry run's model imports JAX
+    if hosts.are_asked_for() and (_DRY_RUN.value or _MODE.value in ("eval", "export")):
+        what = "--dry_run" if _DRY_RUN.value else f"--mode={_MODE.value}"
+        raise UserError(f"{what}: is for one process; start it on one host, without what makes it one of several")
     config, workdir = _experiment(overrides)
     if _MODE.value == "check":
         return _check(config)
@@ -62,11 +66,13 @@ def main(overrides: Sequence[Override]) -> None:
         from jaxsearchrl.planning.report import plan_run
 
         return plan_run(config, _TOPOLOGY.value, _PRICE.value)
-    announce_devices(require_accelerator=_REQUIRE_ACCELERATOR.value)
-    from jaxsearchrl import evaluator, trainer
+    with hosts.joined():
+        hosts.check_same({"settings": to_json(config)})
+        announce_devices(require_accelerator=_REQUIRE_ACCELERATOR.value)
+        from jaxsearchrl import evaluator, trainer
 
-    start = {"train": trainer.train, "eval": evaluator.evaluate, "sft": trainer.sft}[_MODE.value]
-    start(config, workdir)
+        start = {"train": trainer.train, "eval": evaluator.evaluate, "sft": trainer.sft}[_MODE.value]
+        start(config, workdir)
     if _DRY_RUN.value:
         print(f"dry run: it ran to its end; its numbers mean nothing, and {workdir} can be deleted", file=sys.stderr)
 

@@ -193,7 +193,7 @@ def from_json_line(line: bytes | str, where: str = "rollout record") -> RolloutR
     if type(schema) is not int or schema != SCHEMA:
         raise UserError(f"{where}: schema {schema!r}, but this version reads {SCHEMA}; use the one that wrote the file")
     try:
-        return _build(RolloutRecord, data, "")
+        return build(RolloutRecord, data, "")
     except (TypeError, ValueError, OverflowError) as error:
         raise UserError(f"{where}: {error}") from error
 
@@ -300,7 +300,7 @@ def _is_cut(line: bytes) -> bool:
     return False
 
 
-def _build(kind: type[T], data: Mapping[str, Any], key: str) -> T:
+def build(kind: type[T], data: Mapping[str, Any], key: str = "") -> T:
     """A dataclass from its JSON object. Raises TypeError naming a missing or unknown key, or one of a wrong type."""
     types = _types(kind)
     unknown = data.keys() - types.keys()
@@ -325,7 +325,7 @@ def _read(wanted: Any, value: Any, key: str) -> Any:
         if len(kinds) == len(value):
             return tuple(_read(kind, item, key) for kind, item in zip(kinds, value, strict=True))
     if is_dataclass(wanted) and isinstance(value, dict):
-        return _build(wanted, value, f"{key}.")  # type: ignore[arg-type]
+        return build(wanted, value, f"{key}.")  # type: ignore[arg-type]
     raise TypeError(f"{key} must be {_in_words(wanted)}, found {value!r:.60}")
 
 

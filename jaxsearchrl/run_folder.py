@@ -1,4 +1,4 @@
-"""The folder that holds everything a run made, and the lock that keeps it to one process.
+"""The folder that holds everything a run made, and the lock that keeps it to one process, the first of several.
 
 config.json       the resolved configuration
 metrics.jsonl     one line per step and kind: the source of truth of every number
@@ -16,6 +16,7 @@ import socket
 from pathlib import Path
 from typing import Self
 
+from jaxsearchrl import hosts
 from jaxsearchrl.errors import UserError
 
 
@@ -28,6 +29,8 @@ class RunFolder:
 
     def __init__(self, workdir: str | Path) -> None:
         self.path = local_folder(workdir)
+        if not hosts.is_first():
+            return
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = (self.path / "run.lock").open("a+")
@@ -57,7 +60,8 @@ class RunFolder:
 
     def close(self) -> None:
         """Gives the folder free."""
-        self._lock.close()
+        if hosts.is_first():
+            self._lock.close()
 
     @property
     def checkpoints(self) -> Path:
@@ -85,10 +89,13 @@ class RunFolder:
     def write_config(self, text: str) -> None:
         """Stores the resolved configuration (JSON text)."""
         json.loads(text)
-        write_atomically(self.path / "config.json", text.encode())
+        hosts.once(write_atomically, self.path / "config.json", text.encode())
 
     def read_config(self) -> str | None:
         """The stored configuration; None in a new folder. Raises UserError when it is no text."""
+        return hosts.once(self._read_config)
+
+    def _read_config(self) -> str | None:
         path = self.path / "config.json"
         try:
             return path.read_text(encoding="utf-8") if path.is_file() else None

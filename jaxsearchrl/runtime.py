@@ -4,6 +4,7 @@ import ctypes
 import os
 import platform
 
+from jaxsearchrl import hosts
 from jaxsearchrl.data.assets import cache_dir
 from jaxsearchrl.errors import UserError
 
@@ -48,4 +49,6 @@ def announce_devices(*, require_accelerator: bool) -> None:
             "that JAX_PLATFORMS allows it"
         )
     kind = devices[0].device_kind
-    print(f"jax {jax.__version__} on {backend}: {len(devices)} x {kind}", flush=True)
+    if hosts.is_first():
+        several = f", of {hosts.count()} processes" if hosts.count() > 1 else ""
+        print(f"jax {jax.__version__} on {backend}: {len(devices)} x {kind}{several}", flush=True)

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxsearchrl import hosts
 from jaxsearchrl.checkpoint import Checkpoints
 from jaxsearchrl.config import Config
 from jaxsearchrl.config_checks import check_resume, total_steps
@@ -22,15 +23,17 @@ from jaxsearchrl.errors import StoppedByAlarm, UserError
 from jaxsearchrl.evaluation.evaluate import refuse_failures, summarise, values_in_words
 from jaxsearchrl.evaluation.report import write_report
 from jaxsearchrl.experiment import Experiment, check_unchanged, load_experiment
+from jaxsearchrl.hosts import once
 from jaxsearchrl.interruption import Interrupted, Interruption, interruption
 from jaxsearchrl.learning.advantages import GroupAdvantages, group_advantages, shuffled
 from jaxsearchrl.learning.learner import Learner, make_update, policy_loss
 from jaxsearchrl.learning.optimizer import make_optimizer
 from jaxsearchrl.learning.step import batches_of, learn
 from jaxsearchrl.models.decoder import Weights
-from jaxsearchrl.records import write_records
+from jaxsearchrl.records import from_json_line, to_json_line, write_records
 from jaxsearchrl.rollouts.collect import collect, to_records
 from jaxsearchrl.rollouts.loop import Rollout
+from jaxsearchrl.rollouts.shared import play_together
 from jaxsearchrl.run_folder import RunFolder
 from jaxsearchrl.sampling.engine import Engine
 from jaxsearchrl.seeds import seed_of, task_order
@@ -133,7 +136,7 @@ def _step(run: Run) -> None:
     step = run.step + 1
     about = {"run": config.name, "split": "train", "step": step, "adapter": run.step}
     records = to_records(rollouts, tasks, tries, advantages=advantages.advantages, **about)
-    write_records(run.folder.path, "train", step, records)
+    once(write_records, run.folder.path, "train", step, records)
     metrics = rollout_metrics(records, tries) | expert_metrics(run.engine.load) | experiment.searches.take()
     refuse_failures(records, config.train.max_infrastructure_share, f"step {step}")
     run.interruption.check()
@@ -154,10 +157,9 @@ def _step(run: Run) -> None:
         f"reward {metrics.get('reward', float('nan')):.3f}  {values_in_words(metrics, experiment.family.measures)}  "
         f"empty {metrics.get('rate/empty', 1):.0%}  no signal {metrics.get('groups/no_signal', 1):.0%}  {update}"
     )
-    for alarm in alarms(read_metrics(run.folder.path, "train")):
-        run.progress.note(f"alarm: {alarm}")
+    once(_tell_alarms, run)
     if config.telemetry.plots:
-        write_plots(run.folder.path)
+        once(write_plots, run.folder.path)
 
 
 def _rollouts(
@@ -166,23 +168,28 @@ def _rollouts(
     """Plays with the current adapter, on a random stream of its own."""
     run.experiment.searches.take()  # what came before these rollouts is not theirs
     run.engine.renew(run.lora, seed_of(run.config.train.seed, part, run.step if step < 0 else step))
-    with run.progress.phase("rollouts" if part == "train" else part, total=len(tasks) * tries) as advance:
+    mine = len(hosts.share(len(tasks))) * tries
+    with run.progress.phase("rollouts" if part == "train" else part, total=mine) as advance:
 
         def count(uid: int, rollout: Rollout) -> None:
             advance()
-            run.interruption.check()
+            run.interruption.heed()
+
+        def play(uids: Sequence[int]) -> list[Rollout]:
+            return collect(
+                tasks,
+                tries,
+                lambda task: experiment.environment(task, run.step),
+                run.engine,
+                experiment.chat,
+                run.config.sampling,
+                temperature=temperature,
+                uids=uids,
+                ended=count,
+            )
 
         experiment = run.experiment
-        return collect(
-            tasks,
-            tries,
-            lambda task: experiment.environment(task, run.step),
-            run.engine,
-            experiment.chat,
-            run.config.sampling,
-            temperature=temperature,
-            ended=count,
-        )
+        return play_together(play, len(tasks), tries, run.engine, experiment.searches)
 
 
 def _learn(run: Run, rollouts: Sequence[Rollout], advantages: GroupAdvantages) -> tuple[Weights, Any, dict[str, float]]:
@@ -216,6 +223,7 @@ def _open(config: Config, workdir: str, stack: ExitStack) -> Run:
         where = str(folder.path / "config.json")
         check_resume(from_json(Config, stored, where), config, where)
     experiment = load_experiment(config, progress)
+    hosts.check_same(experiment.fingerprints)
     total = total_steps(config.train, len(experiment.train_tasks))
     lora = experiment.first_adapter()
     optimizer = make_optimizer(config.learning, total * config.learning.updates_per_step)
@@ -284,7 +292,7 @@ def _complete(run: Run) -> None:
     every = run.config.eval.every
     if every and (run.step % every == 0 or last):
         for split in _splits(run.config):
-            if _row(run.folder.path, split, run.step) is None:
+            if once(_row, run.folder.path, split, run.step) is None:
                 _evaluate(run, split)
     if (run.step % run.config.checkpoint.every == 0 or last) and run.step not in run.checkpoints.steps():
         _save(run)
@@ -295,22 +303,32 @@ def _heed_alarms(run: Run) -> None:
 
     Raises StoppedByAlarm; so does the same command again, before another step.
     """
-    rows = read_metrics(run.folder.path, "train")
-    found = [alarm for alarm in alarms(rows) if alarm.name in run.config.alarms.stop_on]
+    found = once(_stopping_alarms, run)
     if not found:
         return
     if run.step not in run.checkpoints.steps():
         _save(run)
     _finish(run)
     raise StoppedByAlarm(
-        f"{'; '.join(map(str, found))}. Step {run.step} is saved; to go on all the same, leave "
-        f"{', '.join(repr(alarm.name) for alarm in found)} out of alarms.stop_on (--config.alarms.stop_on= for none)"
+        f"{'; '.join(found.values())}. Step {run.step} is saved; to go on all the same, leave "
+        f"{', '.join(map(repr, found))} out of alarms.stop_on (--config.alarms.stop_on= for none)"
     )
+
+
+def _stopping_alarms(run: Run) -> dict[str, str]:
+    """Those of `alarms.stop_on` that the last step raised, by name."""
+    found = alarms(read_metrics(run.folder.path, "train"))
+    return {alarm.name: str(alarm) for alarm in found if alarm.name in run.config.alarms.stop_on}
+
+
+def _tell_alarms(run: Run) -> None:
+    for alarm in alarms(read_metrics(run.folder.path, "train")):
+        run.progress.note(f"alarm: {alarm}")
 
 
 def _save(run: Run) -> None:
     with run.progress.phase("checkpoint"):
-        run.experiment.export_adapter(run.folder.adapters / f"step_{run.step:06d}", run.lora)
+        once(run.experiment.export_adapter, run.folder.adapters / f"step_{run.step:06d}", run.lora)
         state = {"lora": run.lora, "opt_state": run.opt_state}
         if run.reference is not None:
             state["reference"] = run.reference
@@ -334,8 +352,7 @@ def _start(run: Run) -> bool:
 def _warm_start(run: Run) -> bool:
     """Supervised updates. False if asked to stop in between."""
     with run.progress.phase("trajectories to imitate"):
-        records = examples(run.experiment)
-    write_records(run.folder.path, "warm_start", 0, records)
+        records = [from_json_line(line, "warm start") for line in once(_examples, run)]
     write = lambda number, metrics: run.writers.write(0, f"warm_start/{number}", metrics)  # noqa: E731
     try:
         run.lora = warm_start(run.experiment, run.lora, records, run.progress, write, run.interruption.check)
@@ -343,6 +360,13 @@ def _warm_start(run: Run) -> bool:
         run.progress.note("stopped on request during the warm start; the same command begins it again")
         return False
     return True
+
+
+def _examples(run: Run) -> list[str]:
+    """What is imitated, as lines of records, which are written."""
+    records = examples(run.experiment)
+    write_records(run.folder.path, "warm_start", 0, records)
+    return [*map(to_json_line, records)]
 
 
 def _splits(config: Config) -> list[str]:
@@ -355,7 +379,7 @@ def _evaluate(run: Run, split: str) -> None:
     tries, temperature = (1, 0.0) if split == "eval_greedy" else (settings.tries, settings.temperature)
     rollouts = _rollouts(run, tasks, tries, split, temperature, step=0)
     records = to_records(rollouts, tasks, tries, run=run.config.name, split=split, step=run.step, adapter=run.step)
-    write_records(run.folder.path, split, run.step, records)
+    once(write_records, run.folder.path, split, run.step, records)
     measures = run.experiment.family.measures
     metrics = summarise(records, tries, measures) | run.experiment.searches.take()
     metrics[f"seconds/{split}"] = run.progress.seconds[split]
@@ -367,7 +391,7 @@ def _evaluate(run: Run, split: str) -> None:
 
 def _finish(run: Run) -> None:
     if run.config.telemetry.plots:
-        write_plots(run.folder.path)
+        once(write_plots, run.folder.path)
     with run.progress.phase("report"):
-        report = write_report(run.folder.path, run.experiment, run.step)
+        report = once(write_report, run.folder.path, run.experiment, run.step)
     run.progress.note(report)

@@ -21,7 +21,7 @@ from jaxsearchrl.learning.optimizer import make_optimizer
 from jaxsearchrl.learning.packing import pack, row_from
 from jaxsearchrl.models.architecture import DeltaNet, Experts, Rope
 from jaxsearchrl.models.decoder import build_model, init_lora
-from jaxsearchrl.models.sharding import lora_shardings, make_mesh, mesh_of, shardings, state_shardings
+from jaxsearchrl.models.sharding import lora_shardings, make_mesh, mesh_of, put, shardings, state_shardings
 from jaxsearchrl.models.tiny import tiny_architecture
 from jaxsearchrl.sampling.contract import SampleRequest
 from jaxsearchrl.sampling.engine import Engine
@@ -153,10 +153,10 @@ def learn(model, base, lora, batches):
 
 
 def sample(engine, lora, prompts):
-    """Two turns of each trajectory."""
+    """Two turns of each trajectory; prompts by uid."""
     engine.renew(lora, 11)
     before, results = compilations(), {}
-    tokens = {uid: list(prompt) for uid, prompt in enumerate(prompts)}
+    tokens = {uid: list(prompt) for uid, prompt in prompts.items()}
     for turn in range(2):
         for uid in tokens:
             engine.submit(SampleRequest(uid, tokens[uid], 7, 1.0))
@@ -189,10 +189,10 @@ def outcome(name, mesh_name=None):
     lora = {n: v + 0.1 * rng.standard_normal(v.shape, np.float32) for n, v in init_lora(model, 0).items()}
     batches = pack(make_rows(rng), pack_rows=8, pack_tokens=32).batches
     shared = rng.integers(8, 60, 11).tolist()
-    prompts = [[*shared, *rng.integers(8, 60, 1 + n // 3).tolist()] for n in range(8)]
+    prompts = {n: [*shared, *rng.integers(8, 60, 1 + n // 3).tolist()] for n in range(8)}
     mesh = make_mesh(MESHES[mesh_name]) if mesh_name else None
     laid = (shardings(model, mesh), lora_shardings(model, mesh)) if mesh else (None, None)
-    base, lora = (jax.device_put(x, y) for x, y in zip((base, lora), laid, strict=True))
+    base, lora = (put(x, y) for x, y in zip((base, lora), laid, strict=True))
     copy = jax.tree.map(jnp.copy, lora)  # the updates give theirs up
     engine = Engine(model, base, lora, SAMPLING, stop_ids=(5,), vocab_size=62, seed=0)
     sampled, _ = sample(engine, lora, prompts)

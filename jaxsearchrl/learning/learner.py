@@ -6,7 +6,8 @@ array per layer (a layer's inside is computed again in the backward pass). One p
 need three times the memory on a CPU, where XLA's scheduler undoes rematerialisation, and half a minute to compile.
 
 On a mesh each device has some of a batch's rows, and what is kept between the passes lies as they do. A gradient is a
-sum over rows, so the devices add up theirs: of the adapter alone, in the cut in which it lies.
+sum over rows, so the devices add up theirs: of the adapter alone, in the cut in which it lies. Of several processes
+each gives its devices their rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +33,7 @@ from jaxsearchrl.models.decoder import (
     layer_forward,
     layer_weights,
 )
-from jaxsearchrl.models.sharding import lora_shardings, mesh_of, rows, whole
+from jaxsearchrl.models.sharding import lora_shardings, mesh_of, put, rows, whole
 from jaxsearchrl.models.state import Packed
 
 Loss = Callable[[jax.Array, PackedBatch, jax.Array], tuple[jax.Array, LossStats]]
@@ -202,7 +203,7 @@ class Learner:
         if mesh is None:
             return batch
         laid = lambda x: rows(x, mesh) if np.ndim(x) == 2 else self._whole  # noqa: E731
-        return jax.tree.map(lambda x: jax.device_put(x, laid(x)), batch)
+        return put(batch, jax.tree.map(laid, batch))
 
     def _state(self, batch: PackedBatch) -> Packed:
         positions, segments = jnp.asarray(batch.positions), jnp.asarray(batch.segments)

@@ -2,6 +2,9 @@
 
 XLA's partitioner follows the weights and adds what the devices must exchange. An axis that the mesh's does not divide
 stays whole: heads are never cut through.
+
+With several processes the "data" axis is the outermost: each process has whole rows of the others, and so all weights
+among its own devices. What only it computes it computes on its part of the mesh, over the same buffers (`local`).
 """
 
 import math
@@ -43,12 +46,33 @@ Shardings = dict[str, NamedSharding]
 def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh | None:
     """The mesh of the first devices that it needs (of all by default); None for one device, where nothing is cut.
 
-    Raises as `mesh_sizes`.
+    Of several processes each gives as many. Raises as `mesh_sizes`, and ConfigError where they cannot.
     """
+    if devices is None and jax.process_count() > 1:
+        return _mesh_of_processes(config)
     devices = jax.devices() if devices is None else devices
     sizes = mesh_sizes(config, len(devices))
     count = math.prod(sizes)
     return Mesh(np.array(devices[:count]).reshape(sizes), AXES) if count > 1 else None
+
+
+def _mesh_of_processes(config: MeshConfig) -> Mesh:
+    own = [jax.local_devices(process_index=number) for number in range(jax.process_count())]
+    count, fewest = len(own), min(map(len, own))
+    others = config.fsdp * config.tensor * config.expert
+    if others > fewest:
+        raise ConfigError(
+            f"mesh: fsdp {config.fsdp} x tensor {config.tensor} x expert {config.expert} are {others} devices, but a "
+            f"process has {fewest}: of several processes each must have room for all three"
+        )
+    data = config.data or count * (fewest // others)
+    if data % count or data // count * others > fewest:
+        raise ConfigError(
+            f"mesh.data = {data}: must be a multiple of {count}, one for each process, and at most "
+            f"{count * (fewest // others)}; set mesh.data = 0 for as many as there are devices for"
+        )
+    devices = [device for each in own for device in each[: data // count * others]]
+    return Mesh(np.array(devices).reshape(data, config.fsdp, config.tensor, config.expert), AXES)
 
 
 def mesh_sizes(config: MeshConfig, devices: int) -> tuple[int, ...]:
@@ -90,6 +114,42 @@ def mesh_of(weights: Weights) -> Mesh | None:
     sharding = next(iter(weights.values())).sharding
     mesh = sharding.mesh if isinstance(sharding, NamedSharding) else None
     return mesh if isinstance(mesh, Mesh) and mesh.size > 1 else None
+
+
+def local(tree: Any) -> Any:
+    """A view of arrays on this process's devices alone, over the same buffers; for one process the arrays themselves.
+
+    Each process has all of every array that is not cut by "data".
+    """
+    return jax.tree.map(_local, tree)
+
+
+def _local(array: jax.Array) -> jax.Array:
+    if array.is_fully_addressable:
+        return array
+    parts = {shard.device: shard.data for shard in array.addressable_shards}
+    if len(parts) == 1:
+        return next(iter(parts.values()))
+    sharding: Any = array.sharding
+    devices = [device for device in sharding.mesh.devices.flat if device in parts]
+    mesh = Mesh(np.array(devices).reshape(-1, *sharding.mesh.devices.shape[1:]), AXES)
+    laid = NamedSharding(mesh, sharding.spec)
+    return jax.make_array_from_single_device_arrays(array.shape, laid, [parts[device] for device in devices])
+
+
+def put(tree: Any, laid: Any) -> Any:
+    """Arrays as `laid` says, a tree like it, or None for the default device.
+
+    On devices of several processes each gives its own devices their parts; all must have the same arrays.
+    """
+    return jax.device_put(tree, laid) if laid is None else jax.tree.map(_put, tree, laid)
+
+
+def _put(array: Any, sharding: jax.sharding.Sharding) -> jax.Array:
+    if sharding.is_fully_addressable or (isinstance(array, jax.Array) and not array.is_fully_addressable):
+        return jax.device_put(array, sharding)
+    array = np.asarray(array)
+    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
 
 def whole(weights: Weights) -> jax.sharding.Sharding:

@@ -23,14 +23,14 @@ def collect(
     config: SamplingConfig,
     *,
     temperature: float,
-    uids: Sequence[int] = (),
+    uids: Sequence[int] | None = None,
     ended: Callable[[int, Rollout], None] = lambda uid, rollout: None,
 ) -> list[Rollout]:
     """`tries` rollouts of each task, those of a task side by side; the sampler must have been renewed for this call.
 
     uids: which of these episodes to play; all by default. Each is the same whichever others are played.
     """
-    uids = uids or range(len(tasks) * tries)
+    uids = range(len(tasks) * tries) if uids is None else uids
     environments = [new_environment(tasks[uid // tries]) for uid in uids]
     return run_episodes(environments, sampler, chat, config, temperature=temperature, uids=uids, ended=ended)
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from jaxsearchrl.config import SamplingConfig
 from jaxsearchrl.models.decoder import Model, Weights
+from jaxsearchrl.models.sharding import local
 from jaxsearchrl.models.state import is_bound
 from jaxsearchrl.sampling import programs
 from jaxsearchrl.sampling.chunks import Chunk, calls_of
@@ -59,7 +60,8 @@ class _Slot:
 class Engine:
     """Implements `Sampler`. The cache is allocated and all programs are compiled on construction.
 
-    base: the frozen weights, shared with the learner; never copied. Ids from `vocab_size` on are never sampled. load:
+    base: the frozen weights, shared with the learner; never copied. Of arrays on several processes' devices it takes
+    this process's part. Ids from `vocab_size` on are never sampled. load:
     how often the passes that sampled chose each expert since the last renewal, [layers with experts, E], or None.
     """
 
@@ -77,6 +79,7 @@ class Engine:
         if len(stop_ids) > MAX_STOP_IDS:
             raise ValueError(f"{len(stop_ids)} stop ids; at most {MAX_STOP_IDS}")
         arch = model.arch
+        base, lora = local(base), local(lora)
         self.config, self.base, self.lora, self.counters = config, base, lora, Counters()
         self._capacity = cache_length(config)
         self._stop_ids = np.array([*stop_ids, *[-1] * (MAX_STOP_IDS - len(stop_ids))], np.int32)
@@ -131,7 +134,7 @@ class Engine:
 
     def renew(self, lora: Weights, seed: int) -> None:
         """Takes new weights and a new random stream; frees all slots and forgets prompts computed with the old."""
-        self.lora, self._seed, self.load = lora, jax.random.key(seed), self._no_load
+        self.lora, self._seed, self.load = local(lora), jax.random.key(seed), self._no_load
         self._slots = [_Slot() for _ in self._slots]
         self._by_uid = {}
 

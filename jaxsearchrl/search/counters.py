@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,19 @@ class SearchCounters:
             self._counts["success"] += 1
             self._seconds.append(seconds)
 
+    def give_away(self) -> list[Any]:
+        """All counts, as JSON has them, for another process's `give`; starts them anew."""
+        with self._lock:
+            counts, seconds = self._counts, self._seconds
+            self._counts, self._seconds = Counter(), []
+        return [counts, seconds]
+
+    def give(self, counted: list[Any]) -> None:
+        """Adds what was given away."""
+        with self._lock:
+            self._counts.update(counted[0])
+            self._seconds += counted[1]
+
     def take(self) -> dict[str, float]:
         """The metrics since the last call, which starts them anew; empty when nothing was searched.
 
@@ -45,9 +59,7 @@ class SearchCounters:
         search/retries, search/rate_limited  requests that were made again; answers 429
         search/cached                        searches that were answered from the cache, in none of the above
         """
-        with self._lock:
-            counts, seconds = self._counts, self._seconds
-            self._counts, self._seconds = Counter(), []
+        counts, seconds = self.give_away()
         if not counts:
             return {}
         names = ("success", "errors", "retries", "rate_limited", "cached")

@@ -9,12 +9,14 @@ A terminal shows one line that changes; a log file gets a line when a phase star
 `interval` seconds.
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from jaxsearchrl import hosts
 from jaxsearchrl.interruption import Interrupted
 
 
@@ -32,7 +34,7 @@ class Progress:
         interval: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._stream = stream or sys.stderr
+        self._stream = stream or (sys.stderr if hosts.is_first() else open(os.devnull, "w"))  # noqa: SIM115
         self._live = self._stream.isatty()
         self._clear = "\r\033[K" if self._live else ""
         self._interval = 0.2 if self._live else interval

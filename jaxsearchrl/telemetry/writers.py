@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from jaxsearchrl import hosts
 from jaxsearchrl.config import TelemetryConfig
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.run_folder import write_atomically
@@ -26,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class MetricWriters:
-    """All writers of a run.
+    """All writers of a run; of several processes the first writes.
 
     Raises UserError naming the extra when wandb or swanlab is asked for and not installed; TensorBoard, which is on by
     default, is left out with a note.
@@ -34,12 +35,14 @@ class MetricWriters:
 
     def __init__(self, workdir: str | Path, config: TelemetryConfig) -> None:
         self._workdir = Path(workdir)
-        self._file = MetricsFile(workdir)
         self._last_step = 0
         self._not_finite: set[str] = set()
         self._closers: dict[str, Close] = {}
         self._writes: dict[str, Write] = {}
         self._wanted: dict[str, Callable[[], tuple[Write, Close]]] = {}
+        if not hosts.is_first():
+            return
+        self._file = MetricsFile(workdir)
         if config.tensorboard and _installed("tensorboardX"):
             self._wanted["tensorboard"] = lambda: _open_tensorboard(self._workdir, self._last_step)
         elif config.tensorboard:
@@ -59,11 +62,14 @@ class MetricWriters:
 
     def truncate_after(self, step: int) -> None:
         """Before a resumed run writes: drops what metrics.jsonl (and TensorBoard) say beyond the restored step."""
-        self._file.truncate_after(step)
+        hosts.once(lambda: self._file.truncate_after(step))
         self._last_step = step
 
     def write(self, step: int, kind: str, metrics: Mapping[str, float]) -> int:
         """Writes one row everywhere; returns how many numbers were not finite (null in the file, absent elsewhere)."""
+        return hosts.once(self._write, step, kind, metrics)
+
+    def _write(self, step: int, kind: str, metrics: Mapping[str, float]) -> int:
         not_finite = self._file.append(step, kind, metrics)
         broken = {f"{kind}/{name}" for name, value in metrics.items() if not math.isfinite(value)}
         if new := sorted(broken - self._not_finite):

@@ -1,6 +1,8 @@
 """A tiny run with a reward that a random model can earn, in a process of its own that may be stopped on the way.
 
 python tests/trainer/process.py CONFIG.json WORKDIR [SIGNAL EVENT STEP]
+
+It may also be one of several (tests/processes.py).
 """
 
 import os
@@ -8,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from jaxsearchrl import trainer
+from jaxsearchrl import hosts, trainer
 from jaxsearchrl.config import Config
 from jaxsearchrl.config_tree import from_json
 from jaxsearchrl.experiment import Experiment
@@ -53,6 +55,30 @@ def interrupting(write_records, split, step):
     return write
 
 
+def signalling(environment, number, step):
+    """In the place of `Experiment.environment`: a signal comes when the first episode for a step begins."""
+    came = []
+
+    def begin(experiment, task, at=0):
+        if at == step - 1 and not came:
+            came.append(number)
+            os.kill(os.getpid(), number)
+        return environment(experiment, task, at)
+
+    return begin
+
+
+def dying(learn, step):
+    """In the place of `trainer.learn`: SIGKILL comes at the update of a step."""
+
+    def learn_or_die(learner, update, lora, opt_state, *more):
+        if int(opt_state[1].count) == step - 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return learn(learner, update, lora, opt_state, *more)
+
+    return learn_or_die
+
+
 def killing(rename, step):
     """In the place of `os.rename`: SIGKILL comes when a step's checkpoint is written and has not got its name yet."""
 
@@ -69,6 +95,12 @@ if __name__ == "__main__":
     Experiment.environment = letter_e
     if stop[:1] == ["SIGTERM"]:
         trainer.write_records = interrupting(trainer.write_records, stop[1], int(stop[2]))
-    if stop[:1] == ["SIGKILL"]:
+    if stop[:2] == ["SIGKILL", "save"]:
         os.rename = killing(os.rename, int(stop[2]))
-    trainer.train(from_json(Config, Path(config_file).read_text(), config_file), workdir)
+    if stop[:2] == ["SIGKILL", "update"]:
+        trainer.learn = dying(trainer.learn, int(stop[2]))
+    if stop[1:2] == ["rollouts"]:
+        Experiment.environment = signalling(letter_e, getattr(signal, stop[0]), int(stop[2]))
+    hosts.SILENCE = 10.0
+    with hosts.joined():
+        trainer.train(from_json(Config, Path(config_file).read_text(), config_file), workdir)

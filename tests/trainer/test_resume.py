@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 def checkpoints(folder):
-    return sorted(int(path.name) for path in (folder / "checkpoints").iterdir())
+    return sorted(int(path.name) for path in (folder / "checkpoints").iterdir() if path.name.isdecimal())
 
 
 def assert_same(folder, straight, left_behind):

@@ -1,0 +1,98 @@
+"""Runs of several processes: they end as one process does, and go on after whatever became of one of them."""
+
+import signal
+
+import pytest
+
+from jaxsearchrl.config_tree import to_json, with_values
+from jaxsearchrl.records import read_records
+from jaxsearchrl.telemetry.metrics_file import read_metrics
+from tests import processes
+from tests.trainer.conftest import PROCESS
+from tests.trainer.test_resume import assert_same, checkpoints
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="session")
+def start(cache_dir, tmp_path_factory):
+    """Trains in processes of their own, one for each folder. stop: what becomes of which of them."""
+
+    def run(config, folders, devices=1, stop=None):
+        file = tmp_path_factory.mktemp("config") / "config.json"
+        file.write_text(to_json(config))
+        arguments = [[str(file), str(folder)] for folder in folders]
+        for number, words in (stop or {}).items():
+            arguments[number] += words
+        environment = {
+            "JAX_COMPILATION_CACHE_DIR": str(cache_dir),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        }
+        return processes.run(PROCESS, arguments, devices=devices, environment=environment)
+
+    return run
+
+
+def all_well(ended):
+    assert [process.status for process in ended] == [0] * len(ended), "\n".join(p.errors[-2000:] for p in ended)
+
+
+def test_two_hosts_of_four_devices_go_on_as_one_of_four_and_as_one_of_one(config, start, straight, state, tmp_path):
+    """They end close to where one device alone ends: sums over devices are rounded in another order."""
+    base = with_values(config, {"sampling.slots": 4, "learning.pack_rows": 4})
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"  # each host has a folder of its own
+    mesh = {"mesh.data": 0, "mesh.fsdp": 2, "mesh.tensor": 2, "train.steps": 2}
+    ended = start(with_values(base, mesh), [here, elsewhere], devices=4)
+    all_well(ended)
+    assert "mesh of 8 devices: data 2 x fsdp 2 x tensor 2" in ended[0].errors
+    assert "step" not in ended[1].errors
+    assert not elsewhere.exists()
+    for step in (1, 2):
+        ours, theirs = (read_records(folder, "train", step) for folder in (here, straight))
+        assert [(record.uid, record.tokens) for record in ours] == [(record.uid, record.tokens) for record in theirs]
+    all_well(start(with_values(base, {"mesh.data": 4, "train.steps": 4}), [here], devices=4))
+    all_well(start(with_values(base, {"mesh.data": 1, "train.steps": 6}), [here]))
+    ours, theirs = ([row["reward"] for row in read_metrics(folder, "train")] for folder in (here, straight))
+    assert ours == pytest.approx(theirs, abs=1e-6)
+    ours, theirs = state(here), state(straight)
+    for name in theirs:
+        if "lora" in name:
+            assert ours[name] == pytest.approx(theirs[name], abs=2e-4)
+
+
+def test_whatever_becomes_of_one_the_others_end_and_the_same_command_goes_on(config, start, left_behind, tmp_path):
+    """And ends bit-equal with a run of which nothing became. Both hosts share the folder."""
+    config = with_values(
+        config, {"sampling.slots": 4, "mesh.data": 0, "learning.pack_rows": 2, "checkpoint.every": 1, "eval.every": 3}
+    )
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    all_well(start(config, [whole] * 2))
+
+    ended = start(config, [run] * 2, stop={1: ["SIGKILL", "rollouts", "2"]})
+    assert [process.status for process in ended] == [2, -signal.SIGKILL]
+    assert "error: process 1 on " in ended[0].errors
+    assert " is lost: no sign of life for 10 seconds. This process ends too; the same command on" in ended[0].errors
+    assert ended[0].seconds < ended[1].seconds + 30
+    assert checkpoints(run) == [0, 1]
+
+    ended = start(config, [run] * 2, stop={1: ["SIGKILL", "update", "3"]})
+    assert "going on after step 1" in ended[0].errors
+    assert [process.status for process in ended] == [2, -signal.SIGKILL]
+    assert " is lost: no sign of life for 10 seconds" in ended[0].errors
+    assert ended[0].seconds < ended[1].seconds + 30
+    assert checkpoints(run)[-1] == 2
+
+    ended = start(config, [run] * 2, stop={1: ["SIGTERM", "rollouts", "5"]})
+    all_well(ended)
+    assert "stopped on request after step 4; the same command goes on from there" in ended[0].errors
+    assert checkpoints(run)[-1] == 4
+
+    ended = start(config, [run] * 2, stop={0: ["SIGKILL", "save", "5"]})
+    assert ended[0].status == -signal.SIGKILL
+    assert ended[1].status != 0
+    assert "process 0 is lost" in ended[1].errors or "the leader task was preempted/died" in ended[1].errors
+    assert ended[1].seconds < ended[0].seconds + 30
+    assert checkpoints(run)[-1] == 4
+
+    all_well(start(config, [run] * 2))
+    assert_same(run, whole, left_behind)

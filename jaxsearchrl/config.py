@@ -41,10 +41,10 @@ class LoraConfig:
 class MeshConfig:
     """How devices share the work: the sizes of the mesh's axes; what one axis divides it divides for all others.
 
-    The defaults use one device.
+    Where none is set, the mesh is chosen for the model and the devices (models/mesh_choice.py). data = 1 is one device.
     """
 
-    data: int = 1  # packed rows of the learner, slots of the sampler; 0: as many as there are devices for
+    data: int = 0  # packed rows of the learner, slots of the sampler; 0: as many as there are devices for
     fsdp: int = 1  # the base weights' inputs, gathered where they are used; packed rows as well
     tensor: int = 1  # heads, columns of MLPs, vocabulary
     expert: int = 1  # the experts of each layer

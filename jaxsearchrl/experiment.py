@@ -34,6 +34,7 @@ from jaxsearchrl.models.architecture import check_context
 from jaxsearchrl.models.decoder import Model, Weights, build_model, init_lora
 from jaxsearchrl.models.files import open_checkpoint
 from jaxsearchrl.models.loading import load_base
+from jaxsearchrl.models.mesh_choice import mesh_here
 from jaxsearchrl.models.peft_adapter import adapter_of, lora_of, read_adapter, write_adapter
 from jaxsearchrl.models.sharding import (
     check_cut,
@@ -193,10 +194,10 @@ def load_experiment(config: Config, progress: Progress) -> Experiment:
             )
         dtype = jnp.dtype(config.model.weights_dtype)
         model = build_model(arch, config.lora, dtype, packed_experts=config.model.packed_experts)
-        mesh = make_mesh(config.mesh)
+        mesh = make_mesh(mesh_here(config, model))
         if mesh:
             check_cut(config, mesh)
-            progress.note(describe(model, mesh))
+            progress.note(describe(model, mesh, jax.device_count()))
         base = load_base(model, checkpoint, shardings(model, mesh) if mesh else None)
     return Experiment(
         **{part.name: getattr(stage, part.name) for part in fields(stage)},

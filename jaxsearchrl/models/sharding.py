@@ -96,8 +96,11 @@ def check_cut(config: Config, mesh: Mesh | AbstractMesh) -> None:
             raise ConfigError(f"{key} = {size} is no multiple of {by}: raise it to {-(-size // parts) * parts}")
 
 
-def describe(model: Model, mesh: Mesh) -> str:
-    """The mesh in words, and which of the model's axes it leaves whole although it has devices for them."""
+def describe(model: Model, mesh: Mesh, devices: int) -> str:
+    """The mesh in words, and which of the model's axes it leaves whole although it has devices for them.
+
+    devices: how many there are; where the mesh has fewer, it says so.
+    """
     units, found = _units(model.arch), {}
     for spec in model.specs.values():
         for axis, size in zip(spec.logical, spec.shape, strict=True):
@@ -106,7 +109,8 @@ def describe(model: Model, mesh: Mesh) -> str:
                 found[axis] = f"{axis} ({units.get(axis, size)}, mesh.{by} = {mesh.shape[by]})"
     sizes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items() if size > 1)
     kept = f"; whole on every device, as they do not divide: {', '.join(found.values())}" if found else ""
-    return f"mesh of {mesh.size} devices: {sizes}{kept}"
+    idle = f"; {devices - mesh.size} devices are left over" if devices > mesh.size else ""
+    return f"mesh of {mesh.size} devices: {sizes}{kept}{idle}"
 
 
 def mesh_of(weights: Weights) -> Mesh | None:

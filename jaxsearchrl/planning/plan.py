@@ -8,12 +8,13 @@ from typing import Any
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh
 
-from jaxsearchrl.config import Config, MeshConfig
+from jaxsearchrl.config import Config
 from jaxsearchrl.config_checks import validate
 from jaxsearchrl.config_tree import with_values
 from jaxsearchrl.errors import ConfigError
 from jaxsearchrl.models.architecture import Architecture
 from jaxsearchrl.models.decoder import Model, build_model
+from jaxsearchrl.models.mesh_choice import chosen_mesh, weight_bytes
 from jaxsearchrl.models.sharding import AXES, check_cut, mesh_sizes
 from jaxsearchrl.planning.programs import (
     Arrays,
@@ -68,9 +69,10 @@ def model_of(arch: Architecture, config: Config) -> Model:
     return build_model(arch, config.lora, dtype, packed_experts=packed)
 
 
-def on_chips(config: Config, chips: int) -> Config:
-    """The settings on so many chips: by their own mesh, or, where they have none, with tensors cut over all chips."""
-    return replace(config, mesh=MeshConfig(tensor=chips)) if config.mesh == MeshConfig() else config
+def on_chips(config: Config, model: Model, target: Target) -> Config:
+    """The settings on those chips: by their own mesh, or, where they name none, the one that a run would choose."""
+    memory = target.chip.memory
+    return replace(config, mesh=chosen_mesh(config, model.arch, weight_bytes(model), target.chips, memory))
 
 
 def make_plan(model: Model, config: Config, target: Target, progress: Progress) -> tuple[Plan, Arrays]:

@@ -28,12 +28,12 @@ def plan_run(config: Config, topology: str, price: float) -> None:
     if not 0 <= price < math.inf:
         raise UserError(f"--price={price}: must be a number from 0 on, of a chip and hour")
     target = find_target(topology)
-    config = on_chips(config, target.chips)
     arch = read_architecture(_model_path(config))
     check_context(arch, config.sampling.capacity)
     jax.config.update("jax_platforms", "cpu")  # where no accelerator is, its plugin must not look for one
     jax.config.update("jax_enable_compilation_cache", False)  # it cannot load what was compiled for absent chips
     model = model_of(arch, config)
+    config = on_chips(config, model, target)
     plan, arrays = make_plan(model, config, target, Progress())
     print(write_report(plan, count_phases(model, config, arrays), arch, config, target, price))
 

@@ -11,7 +11,7 @@ from jaxsearchrl.models.tiny import tiny_architecture
 GIB = 2**30
 
 
-def choose(*, kv_heads=4, slots=16, rows=1, weights=1.0, devices=8, memory=16.0, **mesh):
+def choose(*, kv_heads=4, slots=16, rows=1, weights=1.0, devices=8, memory=16.0, processes=1, **mesh):
     config = Config(mesh=MeshConfig(**mesh))
     config = replace(
         config,
@@ -19,7 +19,8 @@ def choose(*, kv_heads=4, slots=16, rows=1, weights=1.0, devices=8, memory=16.0,
         learning=replace(config.learning, pack_rows=rows),
     )
     arch = replace(tiny_architecture("llama", vocab_size=64), heads=24, kv_heads=kv_heads)
-    found = chosen_mesh(config, arch, int(weights * GIB), devices, None if memory is None else int(memory * GIB))
+    memory = None if memory is None else int(memory * GIB)
+    found = chosen_mesh(config, arch, int(weights * GIB), devices, memory, processes)
     return found.data, found.fsdp, found.tensor, found.expert
 
 
@@ -37,7 +38,11 @@ def choose(*, kv_heads=4, slots=16, rows=1, weights=1.0, devices=8, memory=16.0,
         ({"kv_heads": 8}, (1, 1, 8, 1)),
         ({"devices": 1}, (1, 1, 1, 1)),
         ({"rows": 8, "weights": 100, "memory": None}, (8, 1, 1, 1)),
-        ({"fsdp": 2, "rows": 8}, (1, 2, 1, 1)),  # what the settings name is left as it is
+        ({"rows": 8, "processes": 2, "devices": 4}, (8, 1, 1, 1)),  # of two processes
+        ({"rows": 2, "processes": 2, "devices": 4}, (2, 1, 4, 1)),
+        ({"rows": 3, "processes": 2, "devices": 1}, (2, 1, 1, 1)),  # does not divide: the run says what to set
+        ({"data": 1, "rows": 8}, (1, 1, 1, 1)),
+        ({"fsdp": 2, "rows": 8}, (0, 2, 1, 1)),  # what the settings name is left as it is
     ],
 )
 def test_as_many_devices_as_can_share_the_work(about, wanted):

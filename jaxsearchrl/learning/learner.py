@@ -71,6 +71,7 @@ class Learner:
         self._base = [layer_weights(base, i) for i in range(self._depth)]
         self._top = {name: value for name, value in base.items() if not name.startswith("layers.")}
         self._mesh, self._whole = mesh_of(base), whole(base)
+        self._on = getattr(self._whole, "mesh", None)  # of one device too, in a plan: it tells the platform
         mesh = self._mesh
         of_adapter: Any = lora_shardings(model, mesh) if mesh else None
 
@@ -178,7 +179,7 @@ class Learner:
         routes: Any = None
         if self._sparse:
             routes = jax.ShapeDtypeStruct(batch.tokens.shape, jnp.uint32, sharding=of_tokens)
-        state = Packed(batch.positions, batch.segments, routes)
+        state = Packed(batch.positions, batch.segments, routes, self._on)
         lowered = {
             "embed": self._embed.lower(self._top, batch.tokens),
             "head": self._head.lower(self._top, x, batch, jax.ShapeDtypeStruct((), jnp.float32), routes),
@@ -207,7 +208,8 @@ class Learner:
 
     def _state(self, batch: PackedBatch) -> Packed:
         positions, segments = jnp.asarray(batch.positions), jnp.asarray(batch.segments)
-        return Packed(positions, segments, jnp.zeros_like(positions, jnp.uint32) if self._sparse else None)
+        routes = jnp.zeros_like(positions, jnp.uint32) if self._sparse else None
+        return Packed(positions, segments, routes, self._on)
 
 
 def make_update(optimizer: Optimizer) -> Callable[[Weights, Any, Weights], tuple[Weights, Any, dict[str, jax.Array]]]:

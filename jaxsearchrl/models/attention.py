@@ -2,7 +2,7 @@
 
 Splash attention's own masks cannot say that later segments see the first, nor count a window in positions, so it is
 given the mask itself, which is made on the device: blocks without anything seen are skipped all the same. That mask is
-of T², hence a limit on T.
+of T², hence a limit on T. XLA's partitioner cannot cut such a kernel: on a mesh each device gets its rows and heads.
 """
 
 import math
@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
 
 from jaxsearchrl.models.packed_attention import Places, packed_attention, visible
 
@@ -26,12 +27,20 @@ def attention(
     segments: jax.Array,
     positions: jax.Array,
     *,
+    mesh: Mesh | None = None,
     window: int | None = None,
     sinks: jax.Array | None = None,
 ) -> jax.Array:
-    """q [B, T, N, H], k and v [B, T, K, H], segments and positions [B, T] -> [B, T, N, H]; see packed_attention."""
-    chosen = splash_attention if implementation(jax.default_backend(), q.shape[1]) == "splash" else packed_attention
-    return chosen(q, k, v, segments, positions, window=window, sinks=sinks)
+    """q [B, T, N, H], k and v [B, T, K, H], segments and positions [B, T] -> [B, T, N, H]; see packed_attention.
+
+    mesh: on which rows and heads lie; None for the default device.
+    """
+    platform = mesh.devices.flat[0].platform if mesh else jax.default_backend()
+    if implementation(platform, q.shape[1]) != "splash":
+        return packed_attention(q, k, v, segments, positions, window=window, sinks=sinks)
+    if mesh is None or mesh.size == 1:
+        return splash_attention(q, k, v, segments, positions, window=window, sinks=sinks)
+    return splash_on_mesh(mesh, q, k, v, segments, positions, window=window, sinks=sinks)
 
 
 def implementation(platform: str, tokens: int) -> str:
@@ -70,3 +79,30 @@ def splash_attention(
 
     q, k, v = (x.swapaxes(1, 2) for x in (q * (1 / math.sqrt(H)), k, v))
     return jax.vmap(row)(q, k, v, segments, positions).swapaxes(1, 2).astype(jnp.float32)
+
+
+def splash_on_mesh(
+    mesh: Mesh,
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    segments: jax.Array,
+    positions: jax.Array,
+    *,
+    window: int | None = None,
+    sinks: jax.Array | None = None,
+    interpret: bool = False,
+) -> jax.Array:
+    """As splash_attention, on each device for its rows and, where "tensor" divides both kinds of heads, its heads."""
+    row, tensor = ("data", "fsdp"), mesh.shape["tensor"]
+    heads = "tensor" if q.shape[2] % tensor == 0 and k.shape[2] % tensor == 0 else None
+    of_heads, of_rows = PartitionSpec(row, None, heads), PartitionSpec(row)
+
+    def own(q: jax.Array, k: jax.Array, v: jax.Array, segments: jax.Array, positions: jax.Array, *sinks: jax.Array):
+        of_own = sinks[0] if sinks else None
+        return splash_attention(q, k, v, segments, positions, window=window, sinks=of_own, interpret=interpret)
+
+    more, of_more = ((), ()) if sinks is None else ((sinks,), (PartitionSpec(heads),))
+    specs = (of_heads, of_heads, of_heads, of_rows, of_rows, *of_more)
+    mapped = jax.shard_map(own, mesh=mesh, in_specs=specs, out_specs=of_heads, check_vma=False)
+    return mapped(q, k, v, segments, positions, *more)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import Mesh
 
 from jaxsearchrl.models.architecture import Architecture
 from jaxsearchrl.models.attention import attention
@@ -28,12 +29,13 @@ class Packed:
 
     A segment is contiguous in its row and its positions rise, so that index order is position order. Segment 1, if a
     row has one, comes first, and later segments go on from it: it is the beginning that they share. routes [B, T]:
-    uint32, over the layers so far (see `routes.py`), or None where nobody asks.
+    uint32, over the layers so far (see `routes.py`), or None where nobody asks. mesh: on which they lie, if on one.
     """
 
     positions: jax.Array
     segments: jax.Array
     routes: jax.Array | None = None
+    mesh: Mesh | None = field(default=None, metadata={"static": True})
 
     def attend(
         self,
@@ -46,7 +48,8 @@ class Packed:
     ) -> tuple[jax.Array, "Packed"]:
         """q [B, T, N, H], k and v [B, T, K, H], sinks [N] -> [B, T, N, H]; for window and sinks see `Architecture`."""
         del layer
-        return attention(q, k, v, self.segments, self.positions, window=window, sinks=sinks), self
+        out = attention(q, k, v, self.segments, self.positions, mesh=self.mesh, window=window, sinks=sinks)
+        return out, self
 
     def convolve(self, layer: int, x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, "Packed"]:
         """x [B, T, D], kernel [D, n]: each token's and the n - 1 inputs before it -> [B, T, D]."""

@@ -8,7 +8,6 @@ import jax
 from jaxsearchrl.config import Config
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.models.architecture import Architecture, check_context
-from jaxsearchrl.models.attention import LONGEST, implementation
 from jaxsearchrl.models.config_file import read_architecture
 from jaxsearchrl.models.sharding import AXES
 from jaxsearchrl.planning.estimate import Phases, count_phases, estimate_run, longest_episode, roofline
@@ -99,8 +98,6 @@ def _verdict(plan: Plan, config: Config, target: Target) -> Iterator[str]:
             f"JAX takes only {_gib(chip.by_default)} GiB of a GPU's memory unless it is told: set "
             "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95."
         )
-    if implementation(chip.platform, config.learning.pack_tokens) == "splash":
-        yield f"Compiled with attention by pairs of blocks; rows of up to {LONGEST} tokens get splash on a TPU."
 
 
 def _advice(advice: list[Advice], plan: Plan, target: Target) -> Iterator[str]:

@@ -1,5 +1,8 @@
 """The kernel for TPUs against attention by pairs of blocks, and which of the two a platform gets."""
 
+import os
+import subprocess
+import sys
 from functools import partial
 
 import chex
@@ -7,9 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh
 
-from jaxsearchrl.models.attention import attention, implementation, splash_attention
+from jaxsearchrl.models.attention import attention, implementation, splash_attention, splash_on_mesh
 from jaxsearchrl.models.packed_attention import packed_attention
+from jaxsearchrl.models.sharding import AXES
 
 # Two rows: a beginning of 100, which two segments share; two segments of their own, then padding.
 T = 384
@@ -40,6 +45,31 @@ def test_the_kernel_gives_the_values_and_gradients_of_pairs_of_blocks(N, K, H, w
     kernel = pull(partial(splash_attention, interpret=True))
     chex.assert_tree_all_finite(kernel)
     chex.assert_trees_all_close(kernel, pull(packed_attention), atol=1e-5)
+
+
+@pytest.mark.parametrize(("sizes", "N", "K"), [((2, 1, 2, 1), 4, 2), ((1, 2, 2, 1), 6, 3), ((2, 1, 1, 2), 2, 1)])
+def test_on_a_mesh_each_device_has_its_rows_and_heads(sizes, N, K):
+    """In a process of four devices. Three heads of keys are not divided by two: they, and their queries, stay whole."""
+    program = f"from tests.models.test_attention import on_mesh; on_mesh({sizes}, {N}, {K})"
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    process = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr[-2000:]
+
+
+def on_mesh(sizes, N, K):
+    mesh = Mesh(np.array(jax.devices()).reshape(sizes), AXES)
+    arguments = (*inputs(N, K, 16), jnp.linspace(-1, 2, N))
+    real = jnp.asarray(SEGMENTS > 0)[..., None, None]
+    direction = jax.random.normal(jax.random.key(1), arguments[0].shape) * real
+
+    def pull(function):
+        attend = lambda q, k, v, sinks: function(q, k, v, SEGMENTS, POSITIONS, window=100, sinks=sinks)  # noqa: E731
+        out, vjp = jax.vjp(attend, *arguments)
+        return out * real, vjp(direction)
+
+    found = jax.jit(lambda: pull(partial(splash_on_mesh, mesh, interpret=True)))()
+    chex.assert_trees_all_close(found, pull(packed_attention), atol=1e-5)
+    assert len(found[0].sharding.device_set) == 4
 
 
 @pytest.mark.parametrize(("H", "dtype"), [(64, jnp.bfloat16), (80, jnp.float32), (256, jnp.bfloat16)])

@@ -145,13 +145,10 @@ def test_a_gpu_must_be_told_to_give_more_than_three_quarters():
     assert told not in write_report(plan, PHASES, LLAMA, CONFIG, target(plan.total))
 
 
-def test_a_t4_and_a_tpu_get_their_notes():
+def test_a_t4_gets_its_note():
     plan, rates = a_plan(CONFIG), {"bfloat16": 1e12, "float32": 1e12, "bandwidth": 1e9}
     report = write_report(plan, PHASES, LLAMA, CONFIG, target(10**12, has_bfloat16=False, **rates))
     assert "has no bfloat16" in report
-    assert "splash" in write_report(plan, PHASES, LLAMA, CONFIG, target(10**12, "tpu", **rates))
-    long = replace(CONFIG, learning=replace(CONFIG.learning, pack_tokens=16384))
-    assert "splash" not in write_report(plan, PHASES, LLAMA, long, target(10**12, "tpu", **rates))
 
 
 def test_times_and_cost_by_hand():

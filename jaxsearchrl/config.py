@@ -41,7 +41,7 @@ class LoraConfig:
 class MeshConfig:
     """How devices share the work: the sizes of the mesh's axes; what one axis divides it divides for all others.
 
-    The defaults use one device.
+    The defaults use one device. Of several processes each has an equal part of `data`, and all of the others.
     """
 
     data: int = 1  # packed rows of the learner, slots of the sampler; 0: as many as there are devices for

@@ -150,7 +150,7 @@ def test_a_process_that_does_not_know_its_number_is_refused(monkeypatch):
     monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "127.0.0.1:1")
     monkeypatch.setenv("JAX_NUM_PROCESSES", "2")
     monkeypatch.delenv("JAX_PROCESS_ID", raising=False)
-    with pytest.raises(UserError, match="JAX_PROCESS_ID = ''.*one of several processes"), hosts.joined():
+    with pytest.raises(UserError, match=r"JAX_PROCESS_ID = ''.*one of several processes"), hosts.joined():
         pass
 
 

@@ -121,19 +121,12 @@ class Checkpoints:
         """
         if hosts.count() == 1:
             return self._restore(step, abstract_state)
-        state = jax.tree.map(_on_host, abstract_state)
+        state = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), abstract_state)
         host: dict[str, Any] = {}
         if hosts.is_first():
             state, host = self._restore(step, state)
-        leaves, kind = jax.tree.flatten(state)
-        read = hosts.exchange(b"".join(leaf.tobytes() for leaf in leaves) if hosts.is_first() else b"")[0]
-        ends = np.cumsum([leaf.nbytes for leaf in leaves])
-        leaves = [
-            np.frombuffer(read[end - leaf.nbytes : end], leaf.dtype).reshape(leaf.shape)
-            for leaf, end in zip(leaves, ends, strict=True)
-        ]
         laid = jax.tree.map(lambda leaf: leaf.sharding, abstract_state)
-        return put(jax.tree.unflatten(kind, leaves), laid), hosts.once(lambda: host)
+        return put(_given_to_all(state), laid), hosts.once(lambda: host)
 
     def _restore(self, step: int, abstract_state: Any) -> tuple[Any, dict[str, Any]]:
         steps = sorted(self._manager.all_steps())
@@ -177,9 +170,15 @@ def _of_first(state: Any) -> Any:
     return jax.device_get(local(state)) if hosts.count() > 1 else state
 
 
-def _on_host(leaf: Any) -> np.ndarray:
-    """An empty array like a leaf."""
-    return np.empty(leaf.shape, leaf.dtype)
+def _given_to_all(state: Any) -> Any:
+    """The first process's numpy arrays, in every process; those of the others are of the same shapes."""
+    leaves, tree = jax.tree.flatten(state)
+    data = hosts.exchange(b"".join(leaf.tobytes() for leaf in leaves) if hosts.is_first() else b"")[0]
+    given, at = [], 0
+    for leaf in leaves:
+        given.append(np.frombuffer(data, leaf.dtype, leaf.size, at).reshape(leaf.shape))
+        at += leaf.nbytes
+    return jax.tree.unflatten(tree, given)
 
 
 def _leaves(tree: Any) -> dict[str, str]:

@@ -42,6 +42,7 @@ class MeshConfig:
     """How devices share the work: the sizes of the mesh's axes; what one axis divides it divides for all others.
 
     Where none is set, the mesh is chosen for the model and the devices (models/mesh_choice.py). data = 1 is one device.
+    Of several processes each has an equal part of `data`, and all of the others.
     """
 
     data: int = 0  # packed rows of the learner, slots of the sampler; 0: as many as there are devices for

@@ -42,11 +42,13 @@ class _Group:
     rounds: int = 0
     stop: bool = False  # this process was asked to stop
     others_stop: bool = False
+    last_words: dict[str, Any] = field(default_factory=dict)  # of a process that ends: they stay in all of its signs
+    lost: set[int] = field(default_factory=set)
     left: threading.Event = field(default_factory=threading.Event)
 
-    def sign(self, **said: Any) -> None:
+    def sign(self) -> None:
         """What the others shall see of this process."""
-        sign = {"time": time.time(), "host": socket.gethostname(), "stop": self.stop, **said}
+        sign = {"time": time.time(), "host": socket.gethostname(), "stop": self.stop, **self.last_words}
         self.client.key_value_set(f"{_SIGNS}{self.index}", json.dumps(sign), allow_overwrite=True)
 
     def signs(self) -> dict[int, dict[str, Any]]:
@@ -72,13 +74,15 @@ def joined() -> Iterator[None]:
     """Meets the other processes, if this is one of several, and leaves together with them.
 
     To be entered before JAX sees its devices. What is raised within ends the others too, with a message. Raises
-    UserError for an environment that does not say which process this is, and where the others do not come.
+    UserError for an environment that does not say which process this is. JAX ends a process whose others do not come
+    within five minutes.
     """
     global _group
     if not are_asked_for():
         yield
         return
     _group = group = _meet()
+    group.sign()
     threading.Thread(target=_watch, args=(group,), daemon=True).start()
     try:
         yield
@@ -170,13 +174,15 @@ def _meet() -> _Group:
 
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM from us
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    options: dict[str, Any] = {} if _finds_itself() else {"num_processes": _number("JAX_NUM_PROCESSES")}
-    if not _finds_itself():
-        options["process_id"] = _number("JAX_PROCESS_ID")
+    numbers: dict[str, Any] = {}
+    if not _finds_itself():  # JAX reads the address, but not these
+        numbers = {"num_processes": _number("JAX_NUM_PROCESSES"), "process_id": _number("JAX_PROCESS_ID")}
+    where = os.environ.get("JAX_COORDINATOR_ADDRESS", "the first host")
+    print(f"waiting for the other processes at {where}, five minutes at most", file=sys.stderr, flush=True)
     try:
         # JAX's own heartbeats end a process without a word of ours: they are for a first process that is lost.
         jax.distributed.initialize(
-            **options, heartbeat_timeout_seconds=int(2 * SILENCE), shutdown_timeout_seconds=int(2 * SILENCE)
+            **numbers, heartbeat_timeout_seconds=int(2 * SILENCE), shutdown_timeout_seconds=int(2 * SILENCE)
         )
     except (RuntimeError, ValueError) as error:
         raise UserError(f"the processes did not meet: {error}") from error
@@ -199,19 +205,25 @@ def _part(group: _Group) -> None:
 
 
 def _fail(group: _Group, error: BaseException) -> None:
-    """Tells the others; the first process, which keeps what is said, stays until they have heard it."""
     if type(error).__name__ == "JaxRuntimeError":  # most likely for want of another process: then _watch says which
         time.sleep(SILENCE + 5)
     group.left.set()
-    with suppress(Exception):
-        group.sign(failed=f"{type(error).__name__}: {error}" if not isinstance(error, UserError) else str(error))
-        until = time.monotonic() + 10
-        while group.index == 0 and time.monotonic() < until:
-            if sum("failed" in sign or "left" in sign for sign in group.signs().values()) == group.count - 1:
-                break
-            time.sleep(0.1)
+    _say_at_last(group, failed=str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
     # JAX would wait for the others before it says goodbye.
     atexit.register(_end_at_once, 2 if isinstance(error, UserError) else 1)
+
+
+def _say_at_last(group: _Group, **words: Any) -> None:
+    """Tells the others; the first process, which keeps what is said, stays until they have heard it."""
+    group.last_words = words
+    with suppress(Exception):
+        group.sign()
+        until = time.monotonic() + 10
+        while group.index == 0 and time.monotonic() < until:
+            gone = {number for number, sign in group.signs().items() if "failed" in sign or "left" in sign}
+            if len(gone | group.lost) == group.count - 1:
+                break
+            time.sleep(0.1)
 
 
 def _end_at_once(status: int) -> None:
@@ -239,6 +251,7 @@ def _watch(group: _Group) -> None:
             if "failed" in sign:
                 _lose(group, f"{who} failed: {sign['failed']}")
             if now - heard[number][1] > SILENCE and "left" not in sign:
+                group.lost.add(number)
                 _lose(group, f"{who} is lost: no sign of life for {SILENCE:.0f} seconds")
 
 
@@ -248,8 +261,8 @@ def _lose(group: _Group, what: str) -> None:
             f"error: {what}. This process ends too; the same command on all hosts goes on from the newest checkpoint",
             file=sys.stderr,
         )
-        with suppress(Exception):
-            group.sign(left=True)
+        sys.stderr.flush()
+        _say_at_last(group, left=True)
         _end_at_once(2)
 
 
@@ -274,6 +287,7 @@ def _awaited(group: _Group, key: str) -> bytes:
 
 def _gathered(data: bytes, sizes: list[int]) -> list[bytes]:
     """The processes' bytes, over the first device of each."""
+    import jax
     import numpy as np
 
     rows, gather = _gather()
@@ -281,8 +295,6 @@ def _gathered(data: bytes, sizes: list[int]) -> list[bytes]:
     for start in range(0, max(sizes), _CHUNK):
         chunk, part = np.zeros((1, _CHUNK), np.uint8), data[start : start + _CHUNK]
         chunk[0, : len(part)] = np.frombuffer(part, np.uint8)
-        import jax
-
         everyone = np.asarray(gather(jax.make_array_from_process_local_data(rows, chunk, (len(sizes), _CHUNK))))
         for number, size in enumerate(sizes):
             found[number] += everyone[number, : max(0, size - start)].tobytes()

@@ -12,6 +12,7 @@ check SLURM_GPUS '[1-9][0-9]{0,3}' "a whole number from 1 on"
 . launch/supervise.sh
 
 run export JAX_LOCAL_DEVICE_IDS="$(seq -s , 0 $((LAUNCH_SLURM_GPUS - 1)))"
+if [ "${SLURM_JOB_NUM_NODES:-1}" != 1 ]; then run export JAXSEARCHRL_HOSTS=auto; fi
 set_main
 pull
 build_index

@@ -6,17 +6,14 @@
 
 FOLDER=runs/$LAUNCH_NAME
 
-# mirror FROM TO [checkpoint|rest|states]: copies a folder. checkpoint: what TO has beyond it goes; rest: all but
-# checkpoints; states: nothing but checkpoints.
+# mirror FROM TO [checkpoint|rest]: copies a folder. checkpoint: what TO has beyond it goes; rest: all but checkpoints.
 mirror() {
   case $LAUNCH_BUCKET:${3:-} in
     gs:*:checkpoint) run gcloud storage rsync --recursive --delete-unmatched-destination-objects "$1" "$2" ;;
     gs:*:rest) run gcloud storage rsync --recursive '--exclude=^checkpoints.*|.*\.unfinished$' "$1" "$2" ;;
-    gs:*:states) run gcloud storage rsync --recursive '--exclude=^(?!checkpoints).*' "$1" "$2" ;;
     gs:*) run gcloud storage rsync --recursive "$1" "$2" ;;
     s3:*:checkpoint) run aws s3 sync --delete "$1" "$2" ;;
     s3:*:rest) run aws s3 sync '--exclude=checkpoints*' '--exclude=*.unfinished' "$1" "$2" ;;
-    s3:*:states) run aws s3 sync '--exclude=*' '--include=checkpoints*' "$1" "$2" ;;
     s3:*) run aws s3 sync "$1" "$2" ;;
   esac
 }
@@ -67,20 +64,16 @@ open_bucket() {
   put "$mark" "$LAUNCH_BUCKET/$LAUNCH_NAME/launch.txt" || die "$LAUNCH_BUCKET cannot be written to (above)"
 }
 
-# Takes back what an earlier machine left. A run folder that is here already is newer, and stays as it is; processes
-# other than the first take the checkpoints that they lack.
+# Takes back what an earlier machine left. A run folder that is here already is newer, and stays as it is. Only process 0
+# reads it.
 pull() {
-  local part=runs/.pull-$LAUNCH_NAME-$LAUNCH_PROCESS there=$LAUNCH_BUCKET/$LAUNCH_NAME path step what=
-  [ -n "$LAUNCH_BUCKET" ] || return 0
-  if [ "$LAUNCH_PROCESS" = 0 ]; then
-    open_bucket
-    if [ -z "$DRY_RUN" ] && [ -d "$FOLDER" ]; then return 0; fi
-  else
-    what=states
-  fi
+  local part=runs/.pull-$LAUNCH_NAME there=$LAUNCH_BUCKET/$LAUNCH_NAME path step
+  if [ -z "$LAUNCH_BUCKET" ] || [ "$LAUNCH_PROCESS" != 0 ]; then return 0; fi
+  open_bucket
+  if [ -z "$DRY_RUN" ] && [ -d "$FOLDER" ]; then return 0; fi
   run rm -rf "$part"
   run mkdir -p "$part/checkpoints"
-  mirror "$there" "$part" "$what" || die "$there cannot be read (above); nothing was started"
+  mirror "$there" "$part" || die "$there cannot be read (above); nothing was started"
   if [ -n "$DRY_RUN" ]; then
     printf '# checkpoints that are not named in checkpoints.sent are left out\n' >&3
     run mv "$part" "$FOLDER"
@@ -91,16 +84,7 @@ pull() {
     step=${path##*/}
     if ! grep -qx -e "$step" "$part/checkpoints.sent"; then rm -rf "$path"; fi
   done
-  if [ "$LAUNCH_PROCESS" = 0 ]; then
-    mv "$part" "$FOLDER"
-    return 0
-  fi
-  mkdir -p "$FOLDER/checkpoints"
-  for path in "$part"/checkpoints/*; do
-    step=${path##*/}
-    if [ -d "$path" ] && [ ! -e "$FOLDER/checkpoints/$step" ]; then mv "$path" "$FOLDER/checkpoints/$step"; fi
-  done
-  rm -rf "$part"
+  mv "$part" "$FOLDER"
 }
 
 # Builds the index of the corpus, unless it is there.

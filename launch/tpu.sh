@@ -160,10 +160,8 @@ set_up() {
   if [ -n "$LAUNCH_TPU_DATA" ]; then on all data || return 1; fi
 }
 
-# Starts the run on all hosts, or finds it, and shows its log until it ends. What worker 0 has goes to the bucket first,
-# since the others take their checkpoints from there.
+# Starts the run on all hosts, or finds it, and shows its log until it ends.
 train() {
-  on 0 publish || return 1
   RAN=1
   on all start || return 1
   until on all follow; do

@@ -31,12 +31,6 @@ case $step in
     run mkdir -p data
     run gcloud storage rsync --recursive "$LAUNCH_TPU_DATA" data
     ;;
-  publish)
-    # shellcheck source=launch/supervise.sh
-    . launch/supervise.sh
-    open_bucket
-    lives || push # a run at work does so itself
-    ;;
   start)
     if lives; then
       note "the run is at work here already"
@@ -49,6 +43,7 @@ case $step in
     ;;
   work)
     status=0
+    case $(attribute worker-network-endpoints) in *,*) export JAXSEARCHRL_HOSTS=auto ;; esac # JAX finds the other hosts
     launch/run.sh --name="$LAUNCH_NAME" --config="$LAUNCH_CONFIG" --bucket="$LAUNCH_BUCKET" --corpus="$LAUNCH_CORPUS" \
       --max_hours="$LAUNCH_MAX_HOURS" --sync_minutes="$LAUNCH_SYNC_MINUTES" --python=.venv/bin/python \
       --process="$(attribute agent-worker-number)" -- ${ARGUMENTS[@]+"${ARGUMENTS[@]}"} || status=$?

@@ -26,7 +26,8 @@ def main() -> int:
     if NAME == "gcloud":
         return tpu([word for word in WORDS if word != "alpha"][2:])
     if NAME == "curl":
-        print(os.environ.get("WORKER", "0"), end="")
+        hosts = ",".join(f"10.0.0.{path.name}" for path in (FAKE / "hosts").glob("*"))
+        print(hosts if WORDS[-1].endswith("endpoints") else os.environ.get("WORKER", "0"), end="")
         return 0
     return outcome(NAME)
 

@@ -153,14 +153,17 @@ def test_slurm_gets_one_job_with_a_process_for_each_node(project):
         "chdir": str(project.folder),
     }
     # What it submitted, as Slurm would run it.
-    project.program("srun", "import os, sys; print(os.environ['JAX_LOCAL_DEVICE_IDS'], *sys.argv[1:], sep='|')")
+    words = "os.environ['JAX_LOCAL_DEVICE_IDS'], os.environ.get('JAXSEARCHRL_HOSTS'), *sys.argv[1:]"
+    project.program("srun", f"import os, sys; print({words}, sep='|')")
     project.program("python", "")
     command = [str(project.folder / job[0]), *job[1:]]
-    result = subprocess.run(command, env=project.environment, capture_output=True, text=True, check=True)
-    assert result.stdout == (
-        "0,1,2,3|--kill-on-bad-exit=1|--cpus-per-task=8|python|-m|jaxsearchrl.main|--config=configs/demo.py|"
-        "--workdir=runs/r1|--require_accelerator|--config.x=a 'b'\n"
-    )
+    for nodes, found in (("1", "None"), ("2", "auto")):
+        environment = {**project.environment, "SLURM_JOB_NUM_NODES": nodes}
+        result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert result.stdout == (
+            f"0,1,2,3|{found}|--kill-on-bad-exit=1|--cpus-per-task=8|python|-m|jaxsearchrl.main|"
+            "--config=configs/demo.py|--workdir=runs/r1|--require_accelerator|--config.x=a 'b'\n"
+        )
 
 
 def test_a_job_that_is_queued_is_not_submitted_again(project):

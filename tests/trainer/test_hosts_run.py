@@ -96,3 +96,53 @@ def test_whatever_becomes_of_one_the_others_end_and_the_same_command_goes_on(con
 
     all_well(start(config, [run] * 2))
     assert_same(run, whole, left_behind)
+
+
+def test_three_hosts_with_two_groups_warm_start_and_a_reference(config, start, tmp_path):
+    """One of them has nothing to play. Records and metrics are written once, and are those of one process."""
+    settings = {
+        "sampling.slots": 3,
+        "learning.pack_rows": 3,
+        "learning.kl_weight": 0.1,
+        "warm_start.trajectories": 2,
+        "warm_start.rows_per_step": 1,
+        "train.steps": 2,
+        "mesh.data": 0,
+    }
+    one, many = tmp_path / "one", tmp_path / "many"
+    for folders in ([one], [many] * 3):
+        all_well(start(with_values(config, settings), folders))
+    for split, step in (("warm_start", 0), ("eval", 0), ("train", 1), ("train", 2)):
+        ours, theirs = (read_records(folder, split, step) for folder in (many, one))
+        assert [(r.uid, r.task_id, r.tokens, r.reward) for r in ours] == [
+            (r.uid, r.task_id, r.tokens, r.reward) for r in theirs
+        ]
+    ours, theirs = read_metrics(many), read_metrics(one)
+    assert [(row["kind"], row["step"]) for row in ours] == [(row["kind"], row["step"]) for row in theirs]
+    for mine, other in zip(ours, theirs, strict=True):
+        for name in ("nats_per_token", "grad_norm", "reward", "learn/kl", "learn/grad_norm", "learn/action_tokens"):
+            if name in other:
+                assert mine[name] == pytest.approx(other[name], rel=1e-3, abs=1e-6), name
+
+
+def test_hosts_with_other_settings_and_what_is_for_one_host_are_refused(config, tmp_path):
+    """By the program itself."""
+    (tmp_path / "config.json").write_text(to_json(config))
+    (tmp_path / "tiny.py").write_text(
+        "from pathlib import Path\n"
+        "from jaxsearchrl.config import Config\n"
+        "from jaxsearchrl.config_tree import from_json\n"
+        "text = Path(__file__).with_name('config.json').read_text()\n"
+        "get_config = lambda: from_json(Config, text, 'config.json')\n"
+    )
+    words = ["jaxsearchrl.main", f"--config={tmp_path / 'tiny.py'}", f"--workdir={tmp_path / 'run'}"]
+    ended = processes.run("-m", [words, [*words, "--config.train.seed=1"]], devices=1)
+    for process in ended:
+        assert process.status == 2
+        assert "process 1 has other settings than process 0: give all hosts the same command" in process.errors
+        assert "Traceback" not in process.errors
+    ended = processes.run("-m", [[*words, "--mode=eval"], [*words, "--dry_run"]], devices=1)
+    for process, what in zip(ended, ("--mode=eval", "--dry_run"), strict=True):
+        assert process.status == 2
+        assert f"{what}: is for one process; start it on one host" in process.errors
+    assert not (tmp_path / "run").exists()

@@ -4,7 +4,7 @@ Whatever characters a query has, it is plain words: no query language, nothing t
 """
 
 import tantivy
-from tantivy import Filter, Occur, Query, Tokenizer
+from tantivy import Filter, Tokenizer
 
 from jaxsearchrl.search.options import IndexOptions
 from jaxsearchrl.text import well_formed
@@ -46,14 +46,3 @@ def register(index: tantivy.Index, options: IndexOptions) -> None:
 def query_terms(analyse: tantivy.TextAnalyzer, query: str) -> list[str]:
     """The first MAX_QUERY_TERMS distinct terms of a query, in its order; empty when it has no words."""
     return list(dict.fromkeys(analyse.analyze(well_formed(query))))[:MAX_QUERY_TERMS]
-
-
-def any_of(index_schema: tantivy.Schema, terms: list[str], title_weight: float) -> Query:
-    """Documents with any of the terms, scored by the sum of BM25 over text and title_weight times that over title."""
-    clauses: list[tuple[Occur, Query]] = []
-    for term in terms:
-        if title_weight:
-            in_title = Query.term_query(index_schema, "title", term, "freq")
-            clauses.append((Occur.Should, Query.boost_query(in_title, title_weight)))
-        clauses.append((Occur.Should, Query.term_query(index_schema, "text", term, "freq")))
-    return Query.boolean_query(clauses)

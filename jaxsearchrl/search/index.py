@@ -75,15 +75,14 @@ class LocalIndex:
     def search(self, query: str, k: int) -> list[Hit]:
         """The best k documents (k held within 1 and the corpus's size) by BM25, of equal scores the corpus's first.
 
-        Query and documents are compared word by word, as the index's options say (by default after stemming, title
-        words double). Fewer than k hits when
-        fewer documents share a word with the query; none when it has no words. Raises InfrastructureError.
+        Query and documents (title and text as one) are compared word by word, as the index's options say, by default
+        after stemming. Fewer than k hits when fewer documents share a word with the query; none when it has no words.
+        Raises InfrastructureError.
         """
         hits = []
         with _engine_failures():
             terms = words.query_terms(self._analyser, query)
-            query_of_terms = words.any_of(self._schema, terms, self.manifest.options.title_weight)
-            for score, ordinal in self._ranked(query_of_terms, self._clamp(k)):
+            for score, ordinal in self._ranked(words.any_of(self._schema, terms), self._clamp(k)):
                 document = self._store.document(ordinal)
                 snippet = snippets.densest(document.text, set(terms), self._term_of, self._snippet_chars)
                 hits.append(Hit(document, score, snippet))

@@ -10,7 +10,7 @@ from jaxsearchrl.search.options import IndexOptions
 from jaxsearchrl.text import well_formed
 
 # Part of the index's fingerprint: change it whenever `analyser` or `schema` changes.
-ANALYSER = "letters and digits, at most 40 bytes, lowercase; title and text without positions"
+ANALYSER = "letters and digits, at most 40 bytes, lowercase; title and text as one, without positions"
 
 MAX_QUERY_TERMS = 64
 
@@ -30,9 +30,8 @@ def analyser(options: IndexOptions) -> tantivy.TextAnalyzer:
 
 
 def schema() -> tantivy.Schema:
-    """Title and text are searched; the ordinal leads to the stored document."""
+    """Title and text are searched as one; the ordinal leads to the stored document."""
     builder = tantivy.SchemaBuilder()
-    builder.add_text_field("title", tokenizer_name=_TOKENIZER, index_option="freq")
     builder.add_text_field("text", tokenizer_name=_TOKENIZER, index_option="freq")
     builder.add_unsigned_field("ordinal", stored=True)
     return builder.build()
@@ -48,12 +47,6 @@ def query_terms(analyse: tantivy.TextAnalyzer, query: str) -> list[str]:
     return list(dict.fromkeys(analyse.analyze(well_formed(query))))[:MAX_QUERY_TERMS]
 
 
-def any_of(index_schema: tantivy.Schema, terms: list[str], title_weight: float) -> Query:
-    """Documents with any of the terms, scored by the sum of BM25 over text and title_weight times that over title."""
-    clauses: list[tuple[Occur, Query]] = []
-    for term in terms:
-        if title_weight:
-            in_title = Query.term_query(index_schema, "title", term, "freq")
-            clauses.append((Occur.Should, Query.boost_query(in_title, title_weight)))
-        clauses.append((Occur.Should, Query.term_query(index_schema, "text", term, "freq")))
-    return Query.boolean_query(clauses)
+def any_of(index_schema: tantivy.Schema, terms: list[str]) -> Query:
+    """Documents with any of the terms, scored by BM25."""
+    return Query.boolean_query([(Occur.Should, Query.term_query(index_schema, "text", term, "freq")) for term in terms])

@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, float]]:
     with tempfile.TemporaryDirectory() as folder:
         corpus = Path(folder, "corpus.jsonl")
         write_corpus(corpus, options.documents)
-        index = open_or_build(corpus)
+        index = open_or_build(corpus, snippet_chars=0)  # as the server does
         command = [sys.executable, "-m", "jaxsearchrl.search", "serve", str(corpus), "--port", "0"]
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:

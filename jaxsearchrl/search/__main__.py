@@ -36,11 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             index = open_or_build(options.corpus, options.index_dir, options=_index_options(options))
             print(f"{index.size} documents, fingerprint {index.fingerprint}")
             return 0
+        if options.command == "serve":
+            return _serve(open_or_build(options.corpus, options.index_dir, snippet_chars=0), options)
         index = open_or_build(options.corpus, options.index_dir)
         if options.command == "info":
             return _info(index)
-        if options.command == "serve":
-            return _serve(index, options)
         if options.command == "search":
             return _show(index.search(options.query, options.k))
         if options.command == "grep":

@@ -99,6 +99,8 @@ def run(chunks: int, chunk_bytes: int, seed: int, folder: str | None) -> Figures
         rng = np.random.default_rng(seed + 1)
         queries = [_query(index, rng) for _ in range(QUERIES)]
         figures |= _searches("search", lambda query: index.search(query, 10), queries)
+        plain = LocalIndex(index.folder, snippet_chars=0)
+        figures |= _searches("search without snippets", lambda query: plain.search(query, 10), queries)
         figures |= _greps(index, words, rng)
         ids = [f"source-{n // 10}_{n % 10}" for n in rng.integers(0, chunks, QUERIES)]
         figures["read p50 ms"] = _percentiles(_latencies(index.read, ids))[0]

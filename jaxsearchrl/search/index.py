@@ -29,6 +29,7 @@ def open_or_build(
 
     index_dir: empty for the corpus's path with ".index" added.
     options: None takes an index as it was built, and builds by the defaults.
+    snippet_chars: of a hit's snippet; 0 makes none, which is quicker.
     Raises UserError for a missing or malformed corpus, one that changed since the index was built, and for an index
     of other options.
     """
@@ -84,8 +85,7 @@ class LocalIndex:
             terms = words.query_terms(self._analyser, query)
             for score, ordinal in self._ranked(words.any_of(self._schema, terms), self._clamp(k)):
                 document = self._store.document(ordinal)
-                snippet = snippets.densest(document.text, set(terms), self._term_of, self._snippet_chars)
-                hits.append(Hit(document, score, snippet))
+                hits.append(Hit(document, score, self._snippet(document.text, set(terms))))
         return hits
 
     def grep(self, pattern: str, k: int, *, case_sensitive: bool = False, skip: int = 0) -> list[Hit]:
@@ -113,6 +113,10 @@ class LocalIndex:
         """The document at a place of the corpus, from 0."""
         return self._store.document(ordinal)
 
+    def _snippet(self, text: str, terms: set[str]) -> str:
+        size = self._snippet_chars
+        return snippets.densest(text, terms, self._term_of, size) if size else ""
+
     def _clamp(self, k: int) -> int:
         return max(1, min(k, self.size))
 
@@ -122,13 +126,14 @@ class LocalIndex:
 
     def _ranked(self, query: tantivy.Query, k: int) -> list[tuple[float, int]]:
         """(score, ordinal), best first. tantivy cuts ties anywhere: ask until all that equal the k-th are in."""
-        limit = min(k + 1, self.size)
+        limit = min(k + 10, self.size)  # a few more cost little, asking again costs as much as asking
         while True:
             found = self._searcher.search(query, limit=limit, count=False).hits
             if len(found) < limit or limit == self.size or found[-1][0] < found[k - 1][0]:
                 break
             limit = min(2 * limit, self.size)
-        ranked = [(score, self._searcher.doc(address)["ordinal"][0]) for score, address in found]
+        least = found[:k][-1][0] if found else 0.0
+        ranked = [(score, self._searcher.doc(address)["ordinal"][0]) for score, address in found if score >= least]
         return sorted(ranked, key=lambda hit: (-hit[0], hit[1]))[:k]
 
 

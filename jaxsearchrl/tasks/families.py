@@ -31,7 +31,7 @@ def open_family(options: TaskConfig, counters: SearchCounters) -> Family:
 
 def _retriever(options: SearchR1Config | SearchToolsConfig, counters: SearchCounters) -> Retriever:
     if options.retriever.kind == "local":
-        return open_or_build(options.corpus, options.index_dir)
+        return open_or_build(options.corpus, options.index_dir, snippet_chars=0)  # these show whole documents
     return open_remote(options.retriever, counters)
 
 

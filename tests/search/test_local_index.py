@@ -3,6 +3,7 @@ import math
 import random
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import tantivy
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from jaxsearchrl.errors import InfrastructureError
 from jaxsearchrl.search import build, words
 from jaxsearchrl.search.contract import Document
-from jaxsearchrl.search.index import open_or_build
+from jaxsearchrl.search.index import LocalIndex, open_or_build
 from jaxsearchrl.search.options import IndexOptions
 
 
@@ -221,10 +222,14 @@ def test_documents_come_back_as_they_were(make_index):
 
 def test_a_snippet_shows_the_match_and_keeps_its_length(make_index):
     text = "filler words go on " * 100 + "the broomsticks are flying " + "and on they go " * 100
-    hit = make_index([text], snippet_chars=80).search("broomstick flies", 1)[0]
+    index = make_index([text], snippet_chars=80)
+    hit = index.search("broomstick flies", 1)[0]
     assert "broomsticks are flying" in hit.snippet
     assert len(hit.snippet) <= 80
     assert hit.snippet in text
+    without = LocalIndex(index.folder, snippet_chars=0)
+    assert without.search("broomstick flies", 1) == [replace(hit, snippet="")]
+    assert without.grep("broom", 1) == [replace(hit, score=0.0, snippet="")]
 
 
 def test_threads_share_an_index_and_get_what_one_thread_gets(make_index):

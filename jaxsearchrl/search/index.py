@@ -2,14 +2,12 @@
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import tantivy
-
 from jaxsearchrl.errors import InfrastructureError, UserError
-from jaxsearchrl.search import build, grep, snippets, words
+from jaxsearchrl.search import build, grep, ranking, snippets, words
 from jaxsearchrl.search.contract import Document, Hit
 from jaxsearchrl.search.grams import Grams
 from jaxsearchrl.search.manifest import check_unchanged, read_manifest
@@ -83,7 +81,7 @@ class LocalIndex:
         hits = []
         with _engine_failures():
             terms = words.query_terms(self._analyser, query)
-            for score, ordinal in self._ranked(words.any_of(self._schema, terms), self._clamp(k)):
+            for score, ordinal in self._ranked(terms, self._clamp(k)):
                 document = self._store.document(ordinal)
                 hits.append(Hit(document, score, self._snippet(document.text, set(terms))))
         return hits
@@ -124,16 +122,10 @@ class LocalIndex:
         terms = self._analyser.analyze(word)
         return terms[0] if len(terms) == 1 else ""
 
-    def _ranked(self, query: tantivy.Query, k: int) -> list[tuple[float, int]]:
-        """(score, ordinal), best first. tantivy cuts ties anywhere: ask until all that equal the k-th are in."""
-        limit = min(k + 10, self.size)  # a few more cost little, asking again costs as much as asking
-        while True:
-            found = self._searcher.search(query, limit=limit, count=False).hits
-            if len(found) < limit or limit == self.size or found[-1][0] < found[k - 1][0]:
-                break
-            limit = min(2 * limit, self.size)
-        least = found[:k][-1][0] if found else 0.0
-        ranked = [(score, self._searcher.doc(address)["ordinal"][0]) for score, address in found if score >= least]
+    def _ranked(self, terms: Sequence[str], k: int) -> list[tuple[float, int]]:
+        """(score, ordinal), best first."""
+        found = ranking.best(self._searcher, ranking.clauses(self._searcher, self._schema, terms), k)
+        ranked = [(score, self._searcher.doc(address)["ordinal"][0]) for score, address in found]
         return sorted(ranked, key=lambda hit: (-hit[0], hit[1]))[:k]
 
 

@@ -4,7 +4,7 @@ Whatever characters a query has, it is plain words: no query language, nothing t
 """
 
 import tantivy
-from tantivy import Filter, Occur, Query, Tokenizer
+from tantivy import Filter, Tokenizer
 
 from jaxsearchrl.search.options import IndexOptions
 from jaxsearchrl.text import well_formed
@@ -45,8 +45,3 @@ def register(index: tantivy.Index, options: IndexOptions) -> None:
 def query_terms(analyse: tantivy.TextAnalyzer, query: str) -> list[str]:
     """The first MAX_QUERY_TERMS distinct terms of a query, in its order; empty when it has no words."""
     return list(dict.fromkeys(analyse.analyze(well_formed(query))))[:MAX_QUERY_TERMS]
-
-
-def any_of(index_schema: tantivy.Schema, terms: list[str]) -> Query:
-    """Documents with any of the terms, scored by BM25."""
-    return Query.boolean_query([(Occur.Should, Query.term_query(index_schema, "text", term, "freq")) for term in terms])

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jaxsearchrl.errors import InfrastructureError
-from jaxsearchrl.search import build, words
+from jaxsearchrl.search import build, ranking, words
 from jaxsearchrl.search.contract import Document
 from jaxsearchrl.search.index import LocalIndex, open_or_build
 from jaxsearchrl.search.options import IndexOptions
@@ -84,6 +84,26 @@ def test_equal_scores_stand_in_corpus_order_for_every_k(make_index):
     assert everything == ["51", *[str(n) for n in range(1, 51)]]
     for k in (1, 2, 3, 10, 49, 50):
         assert _ids(index.search("same", k)) == everything[:k]
+
+
+@pytest.fixture(scope="module")
+def frequent_words(tmp_path_factory):
+    """300 documents of a few words; "a" is in most of them, "h" in few."""
+    path, source = tmp_path_factory.mktemp("frequent") / "c.jsonl", random.Random(1)
+    texts = [source.choices("abcdefgh", [300, 200, 100, 50, 20, 5, 2, 1], k=source.randint(1, 12)) for _ in range(300)]
+    rows = [{"id": str(n), "title": text[-1], "text": " ".join(text)} for n, text in enumerate(texts)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return open_or_build(path)
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from("abcdefghi"), min_size=1, max_size=8), st.integers(1, 60), st.floats(0, 1))
+def test_documents_that_are_passed_over_are_none_of_the_best(frequent_words, query, k, little):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranking, "_LITTLE", little)
+        found = frequent_words.search(" ".join(query), k)
+        patch.setattr(ranking, "_first_below", lambda left, score: len(left) - 1)
+        assert frequent_words.search(" ".join(query), k) == found
 
 
 def test_how_the_index_lies_on_disk_changes_no_answer(make_corpus, monkeypatch):
@@ -170,6 +190,9 @@ class _Panicking:
 
     def __init__(self, searcher):
         self._searcher = searcher
+
+    def __getattr__(self, name):
+        return getattr(self._searcher, name)
 
     def search(self, query, **options):
         return self._searcher.search(query, limit=0)  # tantivy asserts that it is not 0

@@ -74,9 +74,9 @@ class LocalIndex:
     def search(self, query: str, k: int) -> list[Hit]:
         """The best k documents (k held within 1 and the corpus's size) by BM25, of equal scores the corpus's first.
 
-        Query and documents are compared word by word, as the index's options say (by default after stemming, title
-        words double). Fewer than k hits when
-        fewer documents share a word with the query; none when it has no words. Raises InfrastructureError.
+        Query and documents (title and text as one) are compared word by word, as the index's options say, by default
+        after stemming. Fewer than k hits when fewer documents share a word with the query; none when it has no words.
+        Raises InfrastructureError.
         """
         hits = []
         with _engine_failures():
@@ -124,8 +124,7 @@ class LocalIndex:
 
     def _ranked(self, terms: Sequence[str], k: int) -> list[tuple[float, int]]:
         """(score, ordinal), best first."""
-        title_weight = self.manifest.options.title_weight
-        found = ranking.best(self._searcher, ranking.clauses(self._searcher, self._schema, terms, title_weight), k)
+        found = ranking.best(self._searcher, ranking.clauses(self._searcher, self._schema, terms), k)
         ranked = [(score, self._searcher.doc(address)["ordinal"][0]) for score, address in found]
         return sorted(ranked, key=lambda hit: (-hit[0], hit[1]))[:k]
 

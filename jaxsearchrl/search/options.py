@@ -1,6 +1,5 @@
 """What is decided when an index is built. All of it is in the index's manifest and in its fingerprint."""
 
-import math
 from dataclasses import asdict, dataclass
 
 from jaxsearchrl.errors import UserError
@@ -13,7 +12,7 @@ class IndexOptions:
     stemming: English word endings are cut off, so that "flies" finds "fly".
     stop_words: the English function words ("the", "of"; tantivy's list of 33) are searchable.
     diacritics: "é" is another letter than "e".
-    title_weight: what a match in the title counts, of one in the text.
+    title_weight: how many times a title stands before its text, 0 for not at all.
     chunk_words, chunk_overlap: words in a chunk of a .txt or .md file, and how many of them begin the next one.
     Raises UserError for values that make no sense.
     """
@@ -21,13 +20,13 @@ class IndexOptions:
     stemming: bool = True
     stop_words: bool = True
     diacritics: bool = False
-    title_weight: float = 2.0
+    title_weight: int = 1
     chunk_words: int = 200
     chunk_overlap: int = 40
 
     def __post_init__(self):
-        if not (math.isfinite(self.title_weight) and self.title_weight >= 0):
-            raise UserError(f"title_weight={self.title_weight}: must be a number from 0 on")
+        if self.title_weight < 0:
+            raise UserError(f"title_weight={self.title_weight}: must be a whole number from 0 on")
         if self.chunk_words < 1:
             raise UserError(f"chunk_words={self.chunk_words}: must be at least 1")
         if not 0 <= self.chunk_overlap < self.chunk_words:

@@ -18,28 +18,21 @@ _LITTLE = 0.5  # the first guess: documents are not needed for words that can ad
 
 @dataclass(frozen=True)
 class Clause:
-    """A term in a field, which `documents` have. bound: more than it can add to any score."""
+    """A term, which `documents` have. bound: more than it can add to any score."""
 
     query: Query
     documents: int
     bound: float
 
 
-def clauses(
-    searcher: tantivy.Searcher, schema: tantivy.Schema, terms: Sequence[str], title_weight: float
-) -> list[Clause]:
-    """One for each term in the text, and in the title if that counts; those that are somewhere, the rarest first."""
-    weights = {"text": 1.0, "title": title_weight}
+def clauses(searcher: tantivy.Searcher, schema: tantivy.Schema, terms: Sequence[str]) -> list[Clause]:
+    """One for each term that is somewhere, the rarest first."""
     found = []
-    for (field, weight), term in itertools.product(weights.items(), terms):
-        documents = searcher.doc_freq(field, term) if weight else 0
-        if documents:
+    for term in terms:
+        if documents := searcher.doc_freq("text", term):
             idf = math.log1p((searcher.num_docs - documents + 0.5) / (documents + 0.5))
-            query = Query.term_query(schema, field, term, "freq")
-            if weight != 1:
-                query = Query.boost_query(query, weight)
             # The fraction in BM25 is below k1 + 1; the rest is for rounding.
-            found.append(Clause(query, documents, 1.001 * weight * idf * (_K1 + 1)))
+            found.append(Clause(Query.term_query(schema, "text", term, "freq"), documents, 1.001 * idf * (_K1 + 1)))
     return sorted(found, key=lambda clause: clause.documents)
 
 

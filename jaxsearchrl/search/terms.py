@@ -107,7 +107,8 @@ def _write_run(
         for ordinal in range(start, min(end, start + _STEP)):
             source = store.document(ordinal)
             document = tantivy.Document()
-            document.add_text("title", source.title)
+            for _ in range(options.title_weight):
+                document.add_text("text", source.title)
             document.add_text("text", source.text)
             document.add_unsigned("ordinal", ordinal)
             writer.add_document(document)

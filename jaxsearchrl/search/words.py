@@ -10,7 +10,7 @@ from jaxsearchrl.search.options import IndexOptions
 from jaxsearchrl.text import well_formed
 
 # Part of the index's fingerprint: change it whenever `analyser` or `schema` changes.
-ANALYSER = "letters and digits, at most 40 bytes, lowercase; title and text without positions"
+ANALYSER = "letters and digits, at most 40 bytes, lowercase; title and text as one, without positions"
 
 MAX_QUERY_TERMS = 64
 
@@ -30,9 +30,8 @@ def analyser(options: IndexOptions) -> tantivy.TextAnalyzer:
 
 
 def schema() -> tantivy.Schema:
-    """Title and text are searched; the ordinal leads to the stored document."""
+    """Title and text are searched as one; the ordinal leads to the stored document."""
     builder = tantivy.SchemaBuilder()
-    builder.add_text_field("title", tokenizer_name=_TOKENIZER, index_option="freq")
     builder.add_text_field("text", tokenizer_name=_TOKENIZER, index_option="freq")
     builder.add_unsigned_field("ordinal", stored=True)
     return builder.build()

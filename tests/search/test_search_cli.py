@@ -31,15 +31,15 @@ def test_build_search_grep_and_read(make_corpus, tmp_path, capsys):
 
 def test_info_says_what_the_index_was_made_from(make_corpus, capsys):
     path = str(make_corpus(_ROWS))
-    assert main(["build", path, "--no-stemming", "--title_weight", "1.5"]) == 0
+    assert main(["build", path, "--no-stemming", "--title_weight", "3"]) == 0
     fingerprint = capsys.readouterr().out.split()[-1]
     assert main(["info", path]) == 0
     lines = capsys.readouterr().out
-    for part in ("documents    2\n", "bytes        42\n", "stemming=False", "title_weight=1.5", "tantivy", fingerprint):
+    for part in ("documents    2\n", "bytes        42\n", "stemming=False", "title_weight=3", "tantivy", fingerprint):
         assert part in lines
     assert main(["build", path]) == 0  # says nothing of options
     assert main(["build", path, "--stemming"]) == 2
-    assert "stemming=False, not True, title_weight=1.5, not 2.0" in capsys.readouterr().err
+    assert "stemming=False, not True, title_weight=3, not 1" in capsys.readouterr().err
     assert main(["build", path + "2", "--chunk_overlap", "200"]) == 2
 
 

@@ -99,7 +99,7 @@ def test_documents_that_are_passed_over_are_none_of_the_best(frequent_words, que
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranking, "_LITTLE", little)
         found = frequent_words.search(" ".join(query), k)
-        patch.setattr(ranking, "_first_below", lambda left, score: len(left) - 1)
+        patch.setattr(ranking, "_needed", lambda clauses, left, score: len(clauses))
         assert frequent_words.search(" ".join(query), k) == found
 
 

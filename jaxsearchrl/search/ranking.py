@@ -15,6 +15,8 @@ from tantivy import Occur, Query
 _K1 = 1.2  # tantivy's
 _LITTLE = 0.5  # the first guess: documents are not needed for words that can add so little of the greatest score
 
+_SEEK = 4  # what looking for a document costs, of passing over it
+
 
 @dataclass(frozen=True)
 class Clause:
@@ -67,8 +69,8 @@ def _needed(clauses: Sequence[Clause], left: Sequence[float], score: float) -> i
     """How many clauses until no more than `score` is left; all of them where so many are no less work."""
     needed = next((n for n, most in enumerate(left) if most < score), len(clauses))
     having = [clause.documents for clause in clauses]
-    # Each document that has one of them is looked for in every other clause, which costs more than passing over it.
-    few = sum(having[:needed]) * (1 + 4 * (len(clauses) - needed))
+    # Each document that has one of them is looked for in every other clause.
+    few = sum(having[:needed]) * (1 + _SEEK * (len(clauses) - needed))
     return needed if few < sum(having) else len(clauses)
 
 

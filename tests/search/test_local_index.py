@@ -93,7 +93,7 @@ def frequent_words(tmp_path_factory):
     return open_or_build(path)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=500)
 @given(
     st.lists(st.sampled_from("abcdefghi"), min_size=1, max_size=8),
     st.integers(1, 60),

@@ -9,6 +9,7 @@ A folder is one of --workdir, or one that --mode=eval left in evaluations/.
 """
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -53,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _report(runs: Sequence[RunData], output: Path, price: float | None) -> None:
+    if price is not None and not 0 <= price < math.inf:
+        raise UserError(f"--price={price}: must be a number from 0 on, of the machine and hour")
     title = f"{', '.join(run.label for run in runs)}: what was shown"
     content = sections(runs, price)
     output.mkdir(parents=True, exist_ok=True)

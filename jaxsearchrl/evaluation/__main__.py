@@ -116,8 +116,11 @@ def _judge(run: RunData, config: EndpointConfig, options: argparse.Namespace) ->
     endpoint = Endpoint(config, options.max_tokens, tries=4)
     endpoint.check()
     chosen = records[: options.limit or None]
-    with Progress().phase("judging", total=len(chosen)) as advance:
-        found, faults = judge(chosen, endpoint, config.model, run.folder, options.threads, advance)
+    try:
+        with Progress().phase("judging", total=len(chosen)) as advance:
+            found, faults = judge(chosen, endpoint, config.model, run.folder, options.threads, advance)
+    except KeyboardInterrupt:
+        raise UserError("stopped; the same command goes on") from None
     for block in judgement_tables(run):
         print(block if isinstance(block, str) else "\n".join(table_lines(block)), end="\n\n")
     print(f"{len(found)} judgements by {config.model} are in {run.folder / JUDGED}")

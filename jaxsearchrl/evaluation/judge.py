@@ -6,7 +6,7 @@ and so are the documents in an episode, which may try to sway it: it can only ch
 
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 from jaxsearchrl.chat import untrusted_json
@@ -59,20 +59,17 @@ def judge(
     for _ in found:
         ended()
     faults: list[str] = []
-    pool = ThreadPoolExecutor(threads)
-    asked = [pool.submit(_ask, record, endpoint, model) for record in records if (record.step, record.uid) not in known]
-    try:
-        with path.open("a", encoding="ascii") as file:
-            for future in as_completed(asked):
-                try:
-                    found.append(future.result())
-                    file.write(found[-1].to_line())
-                    file.flush()
-                except InfrastructureError as error:
-                    faults.append(str(error))
-                ended()
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+    waiting = [record for record in records if (record.step, record.uid) not in known]
+    # Its threads are daemons: whoever interrupts does not wait for a slow server.
+    with ThreadPool(threads) as pool, path.open("a", encoding="ascii") as file:
+        for answer in pool.imap_unordered(lambda record: _asked(record, endpoint, model), waiting):
+            if isinstance(answer, Judgement):
+                found.append(answer)
+                file.write(answer.to_line())
+                file.flush()
+            else:
+                faults.append(str(answer))
+            ended()
     return sorted(found, key=lambda judgement: judgement.key), faults
 
 
@@ -81,6 +78,13 @@ def _cut_unfinished(path: Path) -> None:
     with path.open("ab+") as file:
         file.seek(0)
         file.truncate(file.read().rfind(b"\n") + 1)
+
+
+def _asked(record: RolloutRecord, endpoint: Endpoint, model: str) -> Judgement | InfrastructureError:
+    try:
+        return _ask(record, endpoint, model)
+    except InfrastructureError as error:
+        return error
 
 
 def _ask(record: RolloutRecord, endpoint: Endpoint, model: str) -> Judgement:

@@ -1,6 +1,10 @@
 """A judge of failed episodes: a real server that answers well and badly, and how far those who judge agree."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -223,3 +227,23 @@ def test_a_price_is_a_number_from_0_on(write_run, tmp_path, capsys, price):
     assert main(["report", str(write_run("run")), "--output", str(output), f"--price={price}"]) == 2
     assert f"error: --price={float(price)}: must be" in capsys.readouterr().err
     assert not output.exists()
+
+
+def test_ctrl_c_ends_a_judge_at_once(server, write_run):
+    """Although the server has not answered; the same command goes on."""
+    run = write_run("run", good=False)
+    server.answers = [word("budget"), word("budget"), http_server.slow(60)]
+    words = ["judge", str(run), "--url", server.url.replace("/retrieve", "/v1"), "--model", "m", "--threads", "2"]
+    command = [sys.executable, "-m", "jaxsearchrl.evaluation", *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        until(lambda: len(server.requests) >= 4)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert errors.endswith("error: stopped; the same command goes on\n")
+    assert [judgement.word for judgement in judged(run)] == ["budget"]
+
+
+def until(true):
+    while not true():
+        time.sleep(0.05)

@@ -9,6 +9,7 @@ A folder is one of --workdir, or one that --mode=eval left in evaluations/.
 """
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -53,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _report(runs: Sequence[RunData], output: Path, price: float | None) -> None:
+    if price is not None and not 0 <= price < math.inf:
+        raise UserError(f"--price={price}: must be a number from 0 on, of the machine and hour")
     title = f"{', '.join(run.label for run in runs)}: what was shown"
     content = sections(runs, price)
     output.mkdir(parents=True, exist_ok=True)
@@ -113,8 +116,11 @@ def _judge(run: RunData, config: EndpointConfig, options: argparse.Namespace) ->
     endpoint = Endpoint(config, options.max_tokens, tries=4)
     endpoint.check()
     chosen = records[: options.limit or None]
-    with Progress().phase("judging", total=len(chosen)) as advance:
-        found, faults = judge(chosen, endpoint, config.model, run.folder, options.threads, advance)
+    try:
+        with Progress().phase("judging", total=len(chosen)) as advance:
+            found, faults = judge(chosen, endpoint, config.model, run.folder, options.threads, advance)
+    except KeyboardInterrupt:
+        raise UserError("stopped; the same command goes on") from None
     for block in judgement_tables(run):
         print(block if isinstance(block, str) else "\n".join(table_lines(block)), end="\n\n")
     print(f"{len(found)} judgements by {config.model} are in {run.folder / JUDGED}")

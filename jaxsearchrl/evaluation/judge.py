@@ -6,7 +6,7 @@ and so are the documents in an episode, which may try to sway it: it can only ch
 
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 from jaxsearchrl.chat import untrusted_json
@@ -15,7 +15,6 @@ from jaxsearchrl.evaluation.episode_text import episode_text
 from jaxsearchrl.evaluation.judgements import JUDGED, WORDS, Judgement, judged
 from jaxsearchrl.records import RolloutRecord
 from jaxsearchrl.rollouts.endpoint import Endpoint
-from jaxsearchrl.run_folder import write_atomically
 from jaxsearchrl.text import well_formed
 
 UNREADABLE = "unreadable"
@@ -23,7 +22,7 @@ UNREADABLE = "unreadable"
 
 EPISODE_CHARS = 24_000
 _WHY_CHARS = 500
-_OBJECT = re.compile(r"\{[^{}]*\}")
+_OBJECT = re.compile(r'\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\}', re.DOTALL)  # braces may stand in its texts
 _TASK = """\
 You read one episode of an agent that had to find evidence in a corpus with search tools, and did not solve its task. \
 Say why, by the first of these words that fits:
@@ -53,32 +52,43 @@ def judge(
     What the folder's file has of this model is not asked again. What is new is written there as it comes, so that a
     judge who was stopped goes on. ended: called for each record.
     """
-    path, earlier = folder / JUDGED, judged(folder)
-    write_atomically(path, "".join(found.to_line() for found in earlier).encode())  # without a line that was cut off
-    known = {found.key: found for found in earlier if found.model == model}
+    path = folder / JUDGED
+    _cut_unfinished(path)
+    known = {found.key: found for found in judged(folder) if found.model == model}
     found = [known[key] for record in records if (key := (record.step, record.uid)) in known]
     for _ in found:
         ended()
     faults: list[str] = []
-    pool = ThreadPoolExecutor(threads)
-    asked = [pool.submit(_ask, record, endpoint, model) for record in records if (record.step, record.uid) not in known]
-    try:
-        with path.open("a", encoding="ascii") as file:
-            for future in as_completed(asked):
-                try:
-                    found.append(future.result())
-                    file.write(found[-1].to_line())
-                    file.flush()
-                except InfrastructureError as error:
-                    faults.append(str(error))
-                ended()
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+    waiting = [record for record in records if (record.step, record.uid) not in known]
+    # Its threads are daemons: whoever interrupts does not wait for a slow server.
+    with ThreadPool(threads) as pool, path.open("a", encoding="ascii") as file:
+        for answer in pool.imap_unordered(lambda record: _asked(record, endpoint, model), waiting):
+            if isinstance(answer, Judgement):
+                found.append(answer)
+                file.write(answer.to_line())
+                file.flush()
+            else:
+                faults.append(str(answer))
+            ended()
     return sorted(found, key=lambda judgement: judgement.key), faults
 
 
+def _cut_unfinished(path: Path) -> None:
+    """Without what follows the last whole line. In its place, since another judge may be writing to this file."""
+    with path.open("ab+") as file:
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+
+
+def _asked(record: RolloutRecord, endpoint: Endpoint, model: str) -> Judgement | InfrastructureError:
+    try:
+        return _ask(record, endpoint, model)
+    except InfrastructureError as error:
+        return error
+
+
 def _ask(record: RolloutRecord, endpoint: Endpoint, model: str) -> Judgement:
-    episode = episode_text(record, EPISODE_CHARS).replace("=====", "=")  # it cannot write the mark that ends it
+    episode = re.sub("={5,}", "=", episode_text(record, EPISODE_CHARS))  # it cannot write the mark that ends it
     user = f"===== EPISODE =====\n{episode}\n===== END OF EPISODE ====="
     asked = [{"role": "system", "content": _TASK}, {"role": "user", "content": user}]
     content = endpoint.complete(asked, (), 0.0)["message"].get("content")

@@ -15,7 +15,7 @@ used their words as often but at random,
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from jaxsearchrl.errors import UserError
 from jaxsearchrl.evaluation.failures import FAILURES, failure
 from jaxsearchrl.evaluation.statistics import Estimate, by_task, mean_estimate
 from jaxsearchrl.records import RolloutRecord
-from jaxsearchrl.strict_json import read_object
+from jaxsearchrl.strict_json import parse_lines
 
 JUDGED, LABELS = "judged.jsonl", "labels.jsonl"
 WORDS = (*FAILURES, "other")
@@ -96,14 +96,18 @@ def agreement(
 
 
 def judged(folder: Path) -> list[Judgement]:
-    """What models have said of a run's episodes."""
-    return _read(folder / JUDGED)
+    """What models have said of a run's episodes. A last line that is not finished (yet) is left out."""
+    data = _bytes(folder / JUDGED)
+    return _read(data[: data.rfind(b"\n") + 1], folder / JUDGED)
 
 
 def labels(folder: Path, records: Sequence[RolloutRecord]) -> list[Judgement]:
-    """What people have said. Raises UserError also for a word that is none, and for an episode not in the records."""
+    """What people have said, also where they copied a model's line and put it right.
+
+    Raises UserError also for a word that is none, and for an episode not in the records.
+    """
     path, known = folder / LABELS, {(record.step, record.uid) for record in records}
-    found = _read(path)
+    found = [replace(label, model=PEOPLE) for label in _read(_bytes(path), path)]
     for label in found:
         place = f"{path}: step {label.step}, uid {label.uid}"
         if label.key not in known:
@@ -113,22 +117,15 @@ def labels(folder: Path, records: Sequence[RolloutRecord]) -> list[Judgement]:
     return found
 
 
-def _read(path: Path) -> list[Judgement]:
-    """All of a file, nothing where there is none; of one episode by one model the last counts.
+def _bytes(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""
 
-    Raises UserError, naming file and line, for what is no judgement. A last line that a kill has cut off is left out.
-    """
-    if not path.is_file():
-        return []
+
+def _read(data: bytes, path: Path) -> list[Judgement]:
+    """All of a file; of one episode by one model the last counts. Raises UserError, naming file and line."""
     found = {}
-    lines = path.read_bytes().splitlines(keepends=True)
-    for number, line in enumerate(lines, start=1):
-        try:
-            judgement = _judgement(read_object(line, f"{path}:{number}"), f"{path}:{number}")
-        except UserError:
-            if number == len(lines) and not line.endswith(b"\n"):
-                break
-            raise
+    for number, line in parse_lines(data.splitlines(), path):
+        judgement = _judgement(line, f"{path}:{number}")
         found[judgement.key, judgement.model] = judgement
     return [*found.values()]
 

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass
 class _Group:
-    """This process among `count`; rounds: of `exchange`."""
+    """This process among `count`; rounds: of `exchange`; lost: those that gave no sign of life for too long."""
 
     client: Any
     index: int

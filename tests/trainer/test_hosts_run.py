@@ -82,10 +82,11 @@ def test_whatever_becomes_of_one_the_others_end_and_the_same_command_goes_on(con
     assert ended[0].seconds < ended[1].seconds + 30
     assert checkpoints(run)[-1] == 2
 
-    ended = start(config, [run] * 2, stop={1: ["SIGTERM", "rollouts", "5"]})
-    all_well(ended)
-    assert "stopped on request after step 4; the same command goes on from there" in ended[0].errors
-    assert checkpoints(run)[-1] == 4
+    for number, when in ((1, "rollouts"), (0, "train")):  # while it plays, and between rollouts and update
+        ended = start(config, [run] * 2, stop={number: ["SIGTERM", when, "5"]})
+        all_well(ended)
+        assert "stopped on request after step 4; the same command goes on from there" in ended[0].errors
+        assert checkpoints(run)[-1] == 4
 
     ended = start(config, [run] * 2, stop={0: ["SIGKILL", "save", "5"]})
     assert ended[0].status == -signal.SIGKILL

@@ -28,7 +28,7 @@ def run(
     arguments: Sequence[Sequence[str]],
     *,
     devices: int,
-    timeout: float = 300.0,
+    timeout: float = 600.0,
     environment: Mapping[str, str] | None = None,
 ) -> list[Ended]:
     """One process for each list of arguments, each with so many CPU devices; what still runs after `timeout` fails."""

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import socket
 import sys
 import threading
@@ -62,7 +63,8 @@ _group: _Group | None = None
 
 def are_asked_for() -> bool:
     """Whether this process was started as one of several (docs/launch.md)."""
-    return bool(os.environ.get("JAX_COORDINATOR_ADDRESS")) or _finds_itself()
+    said = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+    return any(map(os.environ.get, said)) or _finds_itself()
 
 
 def _finds_itself() -> bool:
@@ -176,7 +178,7 @@ def _meet() -> _Group:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     numbers: dict[str, Any] = {}
     if not _finds_itself():  # JAX reads the address, but not these
-        numbers = {"num_processes": _number("JAX_NUM_PROCESSES"), "process_id": _number("JAX_PROCESS_ID")}
+        numbers = _numbers()
     where = os.environ.get("JAX_COORDINATOR_ADDRESS", "the first host")
     print(f"waiting for the other processes at {where}, five minutes at most", file=sys.stderr, flush=True)
     try:
@@ -187,6 +189,18 @@ def _meet() -> _Group:
     except (RuntimeError, ValueError) as error:
         raise UserError(f"the processes did not meet: {error}") from error
     return _Group(global_state.client, jax.process_index(), jax.process_count())
+
+
+def _numbers() -> dict[str, int]:
+    if not re.fullmatch(r".+:[0-9]+", address := os.environ.get("JAX_COORDINATOR_ADDRESS", "")):
+        raise UserError(
+            f"JAX_COORDINATOR_ADDRESS = {address!r}: give address and port of process 0, such as 10.0.0.1:1234; for a "
+            "process alone set none of it, JAX_NUM_PROCESSES and JAX_PROCESS_ID"
+        )
+    count, index = _number("JAX_NUM_PROCESSES"), _number("JAX_PROCESS_ID")
+    if index >= count:
+        raise UserError(f"JAX_PROCESS_ID = {index}: must be below JAX_NUM_PROCESSES = {count}, numbers begin with 0")
+    return {"num_processes": count, "process_id": index}
 
 
 def _number(name: str) -> int:

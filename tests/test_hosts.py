@@ -149,11 +149,23 @@ def test_a_process_alone_is_all_of_them():
     hosts.check_same({"a": "b"})
 
 
-def test_a_process_that_does_not_know_its_number_is_refused(monkeypatch):
-    monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "127.0.0.1:1")
-    monkeypatch.setenv("JAX_NUM_PROCESSES", "2")
-    monkeypatch.delenv("JAX_PROCESS_ID", raising=False)
-    with pytest.raises(UserError, match=r"JAX_PROCESS_ID = ''.*one of several processes"), hosts.joined():
+@pytest.mark.parametrize(
+    ("address", "number", "index", "message"),
+    [
+        ("127.0.0.1:1", "2", None, r"JAX_PROCESS_ID = ''.*one of several processes"),
+        ("127.0.0.1:1", "2", "2", r"JAX_PROCESS_ID = 2: must be below JAX_NUM_PROCESSES = 2, numbers begin with 0"),
+        ("127.0.0.1", "2", "0", r"JAX_COORDINATOR_ADDRESS = '127\.0\.0\.1': give address and port"),
+        (None, "2", "0", r"JAX_COORDINATOR_ADDRESS = '': give address and port"),
+        (None, None, "1", r"JAX_COORDINATOR_ADDRESS = '': give address and port"),
+    ],
+)
+def test_a_process_that_does_not_know_which_it_is_is_refused(monkeypatch, address, number, index, message):
+    """It does not run alone."""
+    values = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": number, "JAX_PROCESS_ID": index}
+    for name, value in values.items():
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
+    monkeypatch.setattr(jax.distributed, "initialize", lambda **_: pytest.fail("met"))
+    with pytest.raises(UserError, match=message), hosts.joined():
         pass
 
 

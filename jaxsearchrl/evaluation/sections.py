@@ -284,21 +284,23 @@ def _alarms(runs: Sequence[RunData]) -> Iterator[str | Table]:
 
 
 def _cost(runs: Sequence[RunData], price: float | None) -> Iterator[str | Table]:
-    """Seconds of each phase, as the rows of metrics.jsonl have them."""
-    phases = ("warm start", "rollouts", "update", "eval", "eval_greedy")
-    rows, hours = [], []
+    """Seconds of each phase, as the rows of metrics.jsonl have them; older runs have not all, which stay empty."""
+    phases = (("warm start",), ("rollouts",), ("update",), ("eval", "eval_greedy"))
+    rows = []
     for run in runs:
         train = run.rows_of("train")
-        total = {name: sum(row.get(f"seconds/{name}") or 0.0 for row in run.rows) for name in phases}
-        if not any(total.values()):
+        found = [[row.get(f"seconds/{name}") for row in run.rows for name in names] for names in phases]
+        seconds = [[value for value in values if value is not None] for values in found]
+        if not any(map(any, seconds)):
             continue
         played = sum(int(row.get("episodes") or 0) for row in train)
-        sampled = sum((row.get("tokens/sampled") or 0.0) * (row.get("episodes") or 0.0) for row in train)
-        speed = f"{sampled / total['rollouts']:.1f}" if total["rollouts"] else ""
-        hours.append(sum(total.values()) / 3600)
-        seconds = (total["warm start"], total["rollouts"], total["update"], total["eval"] + total["eval_greedy"])
-        row = [run.label, str(len(train)), str(played), *(f"{s:.0f}" for s in seconds), f"{sampled:.0f}", speed]
-        rows.append([*row, f"{hours[-1]:.2f}", *([] if price is None else [f"{hours[-1] * price:.2f}"])])
+        sampled = {row["step"]: (row.get("tokens/sampled") or 0.0) * (row.get("episodes") or 0.0) for row in train}
+        timed = sum(sampled[row["step"]] for row in train if row.get("seconds/rollouts"))
+        speed = f"{timed / sum(seconds[1]):.1f}" if any(seconds[1]) else ""
+        hours = sum(map(sum, seconds)) / 3600
+        row = [run.label, str(len(train)), str(played), *(f"{sum(each):.0f}" if each else "" for each in seconds)]
+        row += [f"{sum(sampled.values()):.0f}", speed, f"{hours:.2f}"]
+        rows.append([*row, *([] if price is None else [f"{hours * price:.2f}"])])
     if rows:
         header = ["run", "steps", "episodes", "s of warm start", "s of rollouts", "s of updates", "s of evaluations"]
         header += ["sampled tokens", "a second", "hours"]

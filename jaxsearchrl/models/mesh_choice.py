@@ -10,6 +10,7 @@ import math
 
 import jax
 
+from jaxsearchrl import hosts
 from jaxsearchrl.config import Config, MeshConfig
 from jaxsearchrl.models.architecture import Architecture
 from jaxsearchrl.models.decoder import Model
@@ -19,13 +20,16 @@ WEIGHTS_SHARE = 0.4
 
 
 def mesh_here(config: Config, model: Model) -> MeshConfig:
-    """The settings' mesh, or the one chosen for this machine; of a CPU one device, since several share its cores."""
-    device = jax.local_devices()[0]
+    """The settings' mesh, or the one chosen for this machine; of a CPU one device, since several share its cores.
+
+    Processes choose alike: by as many devices as each of them has, and by the first one's memory.
+    """
+    device, processes = jax.local_devices()[0], jax.process_count()
     if device.platform == "cpu":
-        return chosen_mesh(config, model.arch, 0, 1, None, jax.process_count())
-    memory = (device.memory_stats() or {}).get("bytes_limit")
-    devices = len(jax.local_devices())
-    return chosen_mesh(config, model.arch, weight_bytes(model), devices, memory, jax.process_count())
+        return chosen_mesh(config, model.arch, 0, 1, None, processes)
+    memory = hosts.once(lambda: (device.memory_stats() or {}).get("bytes_limit"))
+    devices = min(len(jax.local_devices(process_index=number)) for number in range(processes))
+    return chosen_mesh(config, model.arch, weight_bytes(model), devices, memory, processes)
 
 
 def chosen_mesh(

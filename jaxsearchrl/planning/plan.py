@@ -71,7 +71,7 @@ def model_of(arch: Architecture, config: Config) -> Model:
 
 def on_chips(config: Config, model: Model, target: Target) -> Config:
     """The settings on those chips: by their own mesh, or, where they name none, the one that a run would choose."""
-    memory = target.chip.memory
+    memory = target.chip.by_default  # what JAX says there
     return replace(config, mesh=chosen_mesh(config, model.arch, weight_bytes(model), target.chips, memory))
 
 

@@ -119,3 +119,16 @@ def test_retrieval_opens_the_runs_own_corpus(write_run, tmp_path, index, capsys,
     out = capsys.readouterr().out
     assert "recall@1 of the policy's queries     1.000" in out
     assert "shown but not curated: 6 facts" in out
+
+
+def test_cost_by_hand_of_rows_with_and_without_seconds(write_run, tmp_path):
+    """Four steps of 6 episodes with 100 tokens each; two have seconds, and no evaluation has."""
+    run = write_run("run")
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        if row["kind"] == "train" and row["step"] > 2:
+            row |= {"seconds/rollouts": 400.0, "seconds/update": 500.0}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["report", str(run), "--output", str(tmp_path / "out"), "--price", "4"]) == 0
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "| run | 4 | 24 |  | 800 | 1000 |  | 2400 | 1.5 | 0.50 | 2.00 |" in text

@@ -1,11 +1,15 @@
 """The mesh of runs that name none."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
+import jax
 import pytest
 
-from jaxsearchrl.config import Config, MeshConfig
-from jaxsearchrl.models.mesh_choice import chosen_mesh
+from jaxsearchrl import hosts
+from jaxsearchrl.config import Config, LoraConfig, MeshConfig
+from jaxsearchrl.models.decoder import build_model
+from jaxsearchrl.models.mesh_choice import chosen_mesh, mesh_here, weight_bytes
 from jaxsearchrl.models.tiny import tiny_architecture
 
 GIB = 2**30
@@ -47,3 +51,20 @@ def choose(*, kv_heads=4, slots=16, rows=1, weights=1.0, devices=8, memory=16.0,
 )
 def test_as_many_devices_as_can_share_the_work(about, wanted):
     assert choose(**about) == wanted
+
+
+def test_all_processes_choose_one_mesh(monkeypatch):
+    """Although this one has more devices and more memory than the first."""
+    model = build_model(replace(tiny_architecture("llama", vocab_size=64), heads=24, kv_heads=4), LoraConfig())
+    config = Config()
+    config = replace(
+        config, sampling=replace(config.sampling, slots=16), learning=replace(config.learning, pack_rows=16)
+    )
+    size = weight_bytes(model)
+    device = SimpleNamespace(platform="gpu", memory_stats=lambda: {"bytes_limit": 10 * size})
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(jax, "local_devices", lambda process_index=1: [device] * (4, 8)[process_index])
+    monkeypatch.setattr(hosts, "once", lambda action: action())
+    assert mesh_here(config, model) == MeshConfig(data=8)
+    monkeypatch.setattr(hosts, "once", lambda action: 2 * size)  # what the first has
+    assert mesh_here(config, model) == MeshConfig(data=4, tensor=2)

@@ -13,10 +13,11 @@ from benchmarks.shapes import SHAPES, write_config
 from jaxsearchrl.config import Config, EvalConfig, LearningConfig, MeshConfig, ModelConfig, SamplingConfig, TrainConfig
 from jaxsearchrl.errors import UserError
 from jaxsearchrl.models.config_file import read_architecture
+from jaxsearchrl.models.mesh_choice import weight_bytes
 from jaxsearchrl.models.tiny import tiny_architecture
 from jaxsearchrl.planning.costs import Work
 from jaxsearchrl.planning.estimate import Episode, Phases, Times, estimate_run, longest_episode, roofline
-from jaxsearchrl.planning.plan import Advice, Plan, advise, held_bytes, model_of
+from jaxsearchrl.planning.plan import Advice, Plan, advise, held_bytes, model_of, on_chips
 from jaxsearchrl.planning.programs import Program, abstract_arrays
 from jaxsearchrl.planning.report import plan_run, write_report
 from jaxsearchrl.planning.targets import GIB, Chip, Target, find_target
@@ -48,6 +49,14 @@ def target(memory: int, platform="cuda", by_default: int | None = None, **rates)
 
 def numbered(report: str) -> list[str]:
     return re.findall(r"^\d+\. .*$", report, re.MULTILINE)
+
+
+def test_the_mesh_is_chosen_by_what_jax_takes_of_a_gpu():
+    """As a run does, which is not told to take more: the weights are above 0.4 of that, and below 0.4 of all."""
+    model = model_of(tiny_architecture("llama", vocab_size=300, heads=4, kv_heads=2), CONFIG)
+    size = weight_bytes(model)
+    two = replace(target(3 * size, by_default=2 * size), chips=2)
+    assert on_chips(CONFIG, model, two).mesh == MeshConfig(data=1, tensor=2)
 
 
 def test_the_total_is_what_is_held_and_the_hungrier_half():

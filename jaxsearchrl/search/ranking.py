@@ -15,6 +15,8 @@ from tantivy import Occur, Query
 _K1 = 1.2  # tantivy's
 _LITTLE = 0.5  # the first guess: documents are not needed for words that can add so little of the greatest score
 
+_SEEK = 4  # what looking for a document costs, of passing over it
+
 
 @dataclass(frozen=True)
 class Clause:
@@ -43,21 +45,26 @@ def best(searcher: tantivy.Searcher, clauses: Sequence[Clause], k: int) -> list[
     """
     # left[n]: more than a document can score that has none of the first n clauses.
     left = [*itertools.accumulate((clause.bound for clause in reversed(clauses)), initial=0.0)][::-1]
-    needed = _first_below(left, _LITTLE * left[0])
+    needed = _needed(clauses, left, _LITTLE * left[0])
     limit = min(k + 10, searcher.num_docs)  # a few more cost little, asking again costs as much as asking
     while True:
         found = searcher.search(_query(clauses, needed), limit=limit, count=False).hits
         least = found[k - 1][0] if len(found) >= k else 0.0
         if needed < len(clauses) and left[needed] >= least:
-            needed = _first_below(left, least)
+            needed = _needed(clauses, left, least)
         elif len(found) < limit or limit == searcher.num_docs or found[-1][0] < least:
             return [hit for hit in found if hit[0] >= least]
         else:  # tantivy cuts ties anywhere
             limit = min(2 * limit, searcher.num_docs)
 
 
-def _first_below(left: Sequence[float], score: float) -> int:
-    return next((n for n, most in enumerate(left) if most < score), len(left) - 1)
+def _needed(clauses: Sequence[Clause], left: Sequence[float], score: float) -> int:
+    """How many clauses until no more than `score` is left; all of them where so many are no less work."""
+    needed = next((n for n, most in enumerate(left) if most < score), len(clauses))
+    having = [clause.documents for clause in clauses]
+    # Each document that has one of them is looked for in every other clause.
+    few = sum(having[:needed]) * (1 + _SEEK * (len(clauses) - needed))
+    return needed if few < sum(having) else len(clauses)
 
 
 def _query(clauses: Sequence[Clause], needed: int) -> Query:

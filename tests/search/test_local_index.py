@@ -96,13 +96,19 @@ def frequent_words(tmp_path_factory):
     return open_or_build(path)
 
 
-@settings(deadline=None)
-@given(st.lists(st.sampled_from("abcdefghi"), min_size=1, max_size=8), st.integers(1, 60), st.floats(0, 1))
-def test_documents_that_are_passed_over_are_none_of_the_best(frequent_words, query, k, little):
+@settings(deadline=None, max_examples=500)
+@given(
+    st.lists(st.sampled_from("abcdefghi"), min_size=1, max_size=8),
+    st.integers(1, 60),
+    st.floats(0, 1),
+    st.sampled_from([0, 4]),
+)
+def test_documents_that_are_passed_over_are_none_of_the_best(frequent_words, query, k, little, seek):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranking, "_LITTLE", little)
+        patch.setattr(ranking, "_SEEK", seek)
         found = frequent_words.search(" ".join(query), k)
-        patch.setattr(ranking, "_first_below", lambda left, score: len(left) - 1)
+        patch.setattr(ranking, "_needed", lambda clauses, left, score: len(clauses))
         assert frequent_words.search(" ".join(query), k) == found
 
 

@@ -4,8 +4,7 @@ python -m benchmarks.recall
 
 All passages of the three sets are one corpus; the query is the question as it stands. bm25s and Lucene (Pyserini) get
 the terms of our own analyser, and the same k1 and b, so that engines differ in the ranking alone. They have one field,
-so ours is compared with them without titles, or with the title at the text's beginning, once or twice; and stands alone
-with the title in a field of its own.
+as ours has, so all are given the title at the text's beginning, once or twice, or not at all.
 """
 
 import argparse
@@ -78,7 +77,6 @@ def lucene_search(corpus: Sequence[Document], folder: Path) -> Search | None:
 def engines(corpus: Sequence[Document]) -> Iterator[tuple[str, Search]]:
     """(name, search) of each engine and layout, one at a time."""
     layouts = {
-        "two fields": corpus,
         "text alone": one_field(corpus, 0),
         "title once": one_field(corpus, 1),
         "title twice": one_field(corpus, 2),
@@ -86,8 +84,6 @@ def engines(corpus: Sequence[Document]) -> Iterator[tuple[str, Search]]:
     for layout, documents in layouts.items():
         with tempfile.TemporaryDirectory() as folder:
             yield layout, tantivy_search(documents, Path(folder))
-            if layout == "two fields":
-                continue
             if search := bm25s_search(documents):
                 yield f"{layout}, bm25s", search
             if search := lucene_search(documents, Path(folder)):

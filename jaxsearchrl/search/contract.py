@@ -27,7 +27,7 @@ class Hit:
 
 
 class BadPattern(ValueError):
-    """A grep pattern that RE2 refuses; the message is written for the model."""
+    """A grep pattern that RE2 refuses, or that takes too long; the message is written for the model."""
 
 
 class Retriever(Protocol):

@@ -5,6 +5,7 @@ else, or where too many have them, all text is.
 """
 
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,6 +26,7 @@ MAX_POSITIONS = 170
 # Unicode classes make a program large (\p{L}+ has 1202 instructions) but hardly slower: this bounds memory.
 MAX_PROGRAM = 2000
 BLOCK_BYTES = 64 * 1024
+MOST_SECONDS = 120.0  # of one search: seldom needed, but a hostile pattern would keep a large corpus busy for hours
 MOST_GRAINS = 0.15  # of all: where more may match, the plain scan, which takes many documents at once, is as quick
 
 # What \A and \z mean at a document's edge, and what turns (?m) off, cannot be seen in a block of many documents.
@@ -82,16 +84,28 @@ def matches(
 ) -> Iterator[tuple[int, int]]:
     """Yields (ordinal, byte position of the first match in the body) of each document that matches, in corpus order.
 
-    blocks: `store.blocks(BLOCK_BYTES)`. One search passes over a whole block that holds no match.
+    blocks: `store.blocks(BLOCK_BYTES)`. One search passes over a whole block that holds no match. Raises BadPattern
+    where it takes longer than MOST_SECONDS.
     """
+    deadline = time.monotonic() + MOST_SECONDS
     grains = grams and grams.grains(pattern.required)
     if grams and grains is not None and len(grains) < MOST_GRAINS * len(grams.cuts):
         for grain in grains.tolist():
+            _check(deadline)
             yield from _in_block(store, grams.cuts[grain], grams.cuts[grain + 1], pattern.exact)
         return
     for first, stop in pairwise(blocks):
+        _check(deadline)
         if pattern.loose is None or pattern.loose.search(store.block(first, stop)[0]) is not None:
             yield from _in_block(store, first, stop, pattern.exact)
+
+
+def _check(deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise BadPattern(
+            f"The pattern takes more than {MOST_SECONDS:g} seconds over this corpus. Use one with a word that must be "
+            "there, and without counted repetitions."
+        )
 
 
 def _in_block(store: DocumentStore, first: int, stop: int, exact: re2._Regexp) -> Iterator[tuple[int, int]]:

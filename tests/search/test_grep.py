@@ -158,6 +158,15 @@ def test_title_and_text_are_searched_in_corpus_order_and_case_is_ignored_by_defa
     assert _ids(index.grep(r"owl$", 9)) == ["a"]
 
 
+def test_a_search_that_takes_too_long_is_given_up(make_index, monkeypatch):
+    index = make_index([(str(n), "", f"word {n} " * 40) for n in range(400)])
+    assert index.grep("word 7", 1)
+    monkeypatch.setattr(grep, "MOST_SECONDS", -1.0)
+    for pattern in ("word 7", r"\w.{50}~"):  # by the filter, and over all text
+        with pytest.raises(BadPattern, match="takes more than"):
+            index.grep(pattern, 1)
+
+
 def test_pages_follow_each_other(make_index):
     index = make_index([f"owl {n}" if n % 3 else "cat" for n in range(30)])
     everything = _ids(index.grep("owl", 30))

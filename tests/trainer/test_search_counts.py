@@ -38,7 +38,11 @@ def test_an_evaluation_counts_its_own_searches(monkeypatch):
         lora=None,
         step=0,
         folder=SimpleNamespace(path=None),
-        progress=SimpleNamespace(phase=lambda *_, **__: nullcontext(lambda: None), note=lambda _: None),
+        progress=SimpleNamespace(
+            phase=lambda *_, **__: nullcontext(lambda: None),
+            note=lambda _: None,
+            seconds={"eval": 1.0, "eval_greedy": 1.0},
+        ),
         writers=SimpleNamespace(write=lambda step, kind, metrics: rows.append(metrics)),
     )
     search()  # as the check of the prompts before a run may

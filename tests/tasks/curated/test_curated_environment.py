@@ -303,7 +303,8 @@ def test_odd_queries_find_nothing_or_something_but_never_raise(make_environment)
     bodies = step(environment, search("the of and"), search('AT&T "10-K" (2019) AND mars:'), search("mars " * 2000))
     bodies += step(environment, search("\ud800 mars"), search("mars", k=10**9), search("fish days:"))
     assert all("results" in body for body in bodies)
-    assert [bodies[i]["results"][0]["document_id"] for i in (1, 2, 3, 4)] == ["mars"] * 4
+    found = [{result["document_id"] for result in bodies[i]["results"]} for i in (1, 2, 3, 4)]
+    assert all("mars" in ids for ids in found)
     assert len(bodies[2]["query"]) == 220
 
 
@@ -458,7 +459,7 @@ class Flaky:
 
 def test_a_step_that_fails_changes_nothing_and_can_be_retried(make_environment, index):
     environment = make_environment(retriever=Flaky(index, {3, 4}))
-    environment.step(say(search("mars", k=1)))
+    environment.step(say(search("phobos", k=1)))
     before = (environment.score(), environment.last_step())
     turn = say(curate("mars", "no"), CUT, search("owl", k=1), search("tea"), curate("owl"), FINISH)
     for _ in range(2):
@@ -474,12 +475,12 @@ def test_a_step_that_fails_changes_nothing_and_can_be_retried(make_environment, 
 
 
 def test_concurrent_episodes_share_nothing(make_environment):
-    ids = ["moon", "mars", "tea", "owl", "oak", "salt"]
+    ids = ["moon", "mars", "tea", "owl", "oak", "salt"]  # each found by its name, but that the trap's title names Mars
 
     def episode(number):
         own = ids[number % len(ids)]
         environment = make_environment()
-        environment.step(say(search(own, k=1)))
+        environment.step(say(search("phobos" if own == "mars" else own, k=1)))
         environment.step(say(curate(*ids)))
         environment.step(say(FINISH))
         return environment.last_step()["curated"] == [own]

@@ -40,10 +40,10 @@ MODELS = {
 }
 MESHES = {
     "data 8": MeshConfig(data=8),
-    "fsdp 8": MeshConfig(fsdp=8),
-    "tensor 4": MeshConfig(tensor=4),
+    "fsdp 8": MeshConfig(data=1, fsdp=8),
+    "tensor 4": MeshConfig(data=1, tensor=4),
     "2 x 2 x 2": MeshConfig(data=2, fsdp=2, tensor=2),
-    "expert 4": MeshConfig(expert=4),
+    "expert 4": MeshConfig(data=1, expert=4),
 }
 CASES = [("dense", mesh) for mesh in MESHES if mesh != "expert 4"]
 CASES += [("experts", "expert 4"), ("experts", "data 8"), ("delta", "2 x 2 x 2"), ("delta", "data 8")]
@@ -199,7 +199,13 @@ def outcome(name, mesh_name=None):
     _, again = sample(engine, lora, prompts)
     experts = [value for name, value in base.items() if ".experts." in name]
     held = on_one_device(base), on_one_device(engine._cache), on_one_device(experts)
-    return *learn(model, base, copy, batches), sampled, again, held, engine.base is base
+    return (
+        *learn(model, base, copy, batches),
+        sampled,
+        again,
+        held,
+        all(engine.base[name] is base[name] for name in base),
+    )
 
 
 def compare(name, mesh_name):

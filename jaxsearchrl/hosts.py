@@ -62,7 +62,9 @@ _group: _Group | None = None
 
 
 def are_asked_for() -> bool:
-    """Whether this process was started as one of several (docs/launch.md)."""
+    """Whether this process was started as one of several (docs/hosts.md). Raises UserError for a word of no meaning."""
+    if (word := os.environ.get("JAXSEARCHRL_HOSTS", "")) not in ("", "auto"):
+        raise UserError(f"JAXSEARCHRL_HOSTS = {word!r}: set it to auto on TPU VMs and Slurm, and not at all elsewhere")
     said = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
     return any(map(os.environ.get, said)) or _finds_itself()
 

@@ -54,7 +54,10 @@ def main(overrides: Sequence[Override]) -> None:
         prepare()  # before the dry run's model imports JAX
     if hosts.are_asked_for() and (_DRY_RUN.value or _MODE.value in ("eval", "export")):
         what = "--dry_run" if _DRY_RUN.value else f"--mode={_MODE.value}"
-        raise UserError(f"{what}: is for one process; start it on one host, without what makes it one of several")
+        raise UserError(
+            f"{what}: is for one process; start it on one host, and unset JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES, "
+            "JAX_PROCESS_ID and JAXSEARCHRL_HOSTS"
+        )
     config, workdir = _experiment(overrides)
     if _MODE.value == "check":
         return _check(config)

@@ -114,6 +114,12 @@ def test_an_error_in_one_process_ends_all(tmp_path):
         )
 
 
+def test_a_word_of_no_meaning_is_refused(monkeypatch):
+    monkeypatch.setenv("JAXSEARCHRL_HOSTS", "yes")
+    with pytest.raises(UserError, match="JAXSEARCHRL_HOSTS = 'yes': set it to auto on TPU VMs and Slurm"):
+        hosts.are_asked_for()
+
+
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [

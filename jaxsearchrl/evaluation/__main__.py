@@ -94,6 +94,8 @@ def _retrieval(run: RunData, k: int) -> None:
         raise UserError(f"{run.folder}: GSM8K has no searches")
     if not run.evaluations:
         raise UserError(f"{run.folder} has no evaluated episodes")
+    if k < 1:
+        raise UserError(f"-k {k}: at least one document must be looked at")
     index = open_or_build(options.corpus, options.index_dir)
     for step, records in run.evaluations.items():
         found = recall_at(k, records, options, index)

@@ -76,7 +76,7 @@ def _show(hits: Sequence[Hit], skipped: int = 0) -> int:
         print(f"{rank:3d}{score}  {hit.document.id}  {hit.document.title}")
         print("     " + " ".join(hit.snippet.split()))
     if not hits:
-        print("no document matches", file=sys.stderr)
+        print("no further document matches" if skipped else "no document matches", file=sys.stderr)
     return 0 if hits else 1
 
 

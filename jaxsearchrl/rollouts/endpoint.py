@@ -63,8 +63,8 @@ class Endpoint:
             self.complete([{"role": "user", "content": "Say yes."}], (), 0.0)["message"]
         except InfrastructureError as error:
             raise UserError(
-                f"the endpoint {self._options.url!r} gives no answer that serves: {error}; start the server, or correct "
-                f"its url, the model's name, or the key in the environment variable {KEY_VARIABLE}"
+                f"the endpoint {self._options.url!r} gives no answer that serves: {error}; start the server, or "
+                f"correct its url, the model's name, or the key in the environment variable {KEY_VARIABLE}"
             ) from error
 
 

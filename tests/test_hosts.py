@@ -26,7 +26,7 @@ from jaxsearchrl.models.sharding import local, lora_shardings, make_mesh, put, s
 from jaxsearchrl.models.tiny import tiny_architecture
 from jaxsearchrl.sampling.engine import Engine
 from tests import processes
-from tests.test_mesh import MODELS, SAMPLING, furthest, make_rows, sample
+from tests.test_mesh import MODELS, SAMPLING, as_listed, furthest, make_rows, sample
 
 TOLERANCE = 1e-5
 # Of the processes, devices of each: what the others of "data" are.
@@ -208,7 +208,8 @@ def work(folder):
     arrays |= {f"adapter {name}": np.asarray(value) for name, value in local(adapter).items()}
     for number, batch in enumerate(batches):
         logprobs = learner.logprobs(adapter, batch)
-        arrays[f"logprobs {number}"] = process_allgather(logprobs, tiled=True) if count > 1 else np.asarray(logprobs)
+        logprobs = process_allgather(logprobs, tiled=True) if count > 1 else np.asarray(logprobs)
+        arrays[f"logprobs {number}"] = as_listed(logprobs, batch, mesh)
     learners = learner._top | {
         f"layers.{i}.{name}": value for i, layer in enumerate(learner._base) for name, value in layer.items()
     }

@@ -5,8 +5,11 @@ Eight devices need a process of their own (`python tests/test_mesh.py`), which r
 
 import functools
 import json
+import math
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -18,10 +21,10 @@ from jaxsearchrl.config import LearningConfig, LoraConfig, MeshConfig, SamplingC
 from jaxsearchrl.errors import ConfigError
 from jaxsearchrl.learning.learner import Learner, make_update, policy_loss
 from jaxsearchrl.learning.optimizer import make_optimizer
-from jaxsearchrl.learning.packing import pack, row_from
+from jaxsearchrl.learning.packing import pack, parted, row_from
 from jaxsearchrl.models.architecture import DeltaNet, Experts, Rope
 from jaxsearchrl.models.decoder import build_model, init_lora
-from jaxsearchrl.models.sharding import lora_shardings, make_mesh, mesh_of, put, shardings, state_shardings
+from jaxsearchrl.models.sharding import lora_shardings, make_mesh, mesh_of, put, row_parts, shardings, state_shardings
 from jaxsearchrl.models.tiny import tiny_architecture
 from jaxsearchrl.sampling.contract import SampleRequest
 from jaxsearchrl.sampling.engine import Engine
@@ -93,7 +96,7 @@ def test_nothing_is_compiled_again_and_the_base_is_there_once(report, model, mes
         ("dense", "data 8", 1.0, 1 / 8),
         ("dense", "fsdp 8", 1 / 8, 1.0),
         ("dense", "tensor 4", 1 / 4, 1 / 4),
-        ("dense", "2 x 2 x 2", 1 / 4, 1 / 4),
+        ("dense", "2 x 2 x 2", 1 / 4, 1 / 8),
     ],
 )
 def test_a_device_holds_its_share(report, model, mesh, base, cache):
@@ -110,6 +113,17 @@ def test_a_device_holds_its_experts(report):
 def test_a_pass_over_rows_takes_its_share_of_memory(report, mesh):
     """Of the temporaries of a layer's backward pass; what is gathered and added up stays."""
     assert report[f"dense, {mesh}"]["temporaries"] < {"data 8": 0.3, "2 x 2 x 2": 0.45}[mesh]
+
+
+@pytest.mark.parametrize("mesh", ["fsdp 8", "2 x 2 x 2"])
+def test_a_decode_step_gathers_no_weight(report, mesh):
+    found = report[f"dense, {mesh}"]
+    assert 0 < found["gathered while decoding"] < found["smallest matrix"]
+
+
+def test_the_head_gathers_nothing_where_rows_are_shared_out(report):
+    """Each device has the actions of its own rows."""
+    assert report["dense, data 8"]["gathered by the head"] == 0
 
 
 def test_more_devices_than_there_are_are_refused():
@@ -132,7 +146,7 @@ def test_data_takes_what_the_others_leave():
 
 
 def learn(model, base, lora, batches):
-    """Gradient, adapter after two updates, log-probs under it; how much was compiled in the second; temporaries."""
+    """Gradient, adapter after two updates, log-probs under it; what the second compiled; memory; gathers."""
     learner = Learner(model, base, policy_loss(LearningConfig()), vocab_size=62, temperature=1.0)
     optimizer, mesh = make_optimizer(LearningConfig(learning_rate=1e-3), 10), mesh_of(base)
     update, state = make_update(optimizer), optimizer.init(lora)
@@ -147,9 +161,28 @@ def learn(model, base, lora, batches):
         compiled = compilations() - before
     abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), lora)
     lowered = learner.lower_programs(abstract, learner._placed(batches[0]) if mesh else jax.device_put(batches[0]))
-    temporaries = lowered["backward 0"].compile().memory_analysis().temp_size_in_bytes
-    logprobs = [np.asarray(learner.logprobs(lora, batch)) for batch in batches]
-    return gradient, jax.device_get(lora), logprobs, compiled, temporaries
+    compiled_programs = {name: lowered[name].compile() for name in ("backward 0", "head")}
+    gathered = largest_gather(compiled_programs["head"])
+    temporaries = compiled_programs["backward 0"].memory_analysis().temp_size_in_bytes
+    logprobs = [as_listed(learner.logprobs(lora, batch), batch, mesh) for batch in batches]
+    return gradient, jax.device_get(lora), logprobs, compiled, temporaries, gathered
+
+
+def as_listed(logprobs, batch, mesh):
+    """A learner's log-probs in the order in which the batch lists its actions."""
+    if mesh is None:
+        return np.asarray(logprobs)
+    numbers = np.arange(1, len(batch.targets) + 1)
+    numbers = parted(replace(batch, targets=numbers), row_parts(mesh)).targets
+    listed = np.zeros_like(logprobs)
+    listed[numbers[numbers > 0] - 1] = np.asarray(logprobs)[numbers > 0]
+    return listed
+
+
+def largest_gather(program):
+    """Elements of the largest array that devices gather from each other within a program."""
+    shapes = re.findall(r"\w\[([\d,]*)\]\S* all-gather", program.as_text())
+    return max((math.prod(map(int, filter(None, shape.split(",")))) for shape in shapes), default=0)
 
 
 def sample(engine, lora, prompts):
@@ -205,25 +238,30 @@ def outcome(name, mesh_name=None):
         again,
         held,
         all(engine.base[name] is base[name] for name in base),
+        largest_gather(engine._decode_program),
+        min(spec.shape[0] * spec.shape[1] for spec in model.specs.values() if len(spec.shape) == 2),
     )
 
 
 def compare(name, mesh_name):
     one, many = outcome(name), outcome(name, mesh_name)
-    results = [(many[5][key], one[5][key]) for key in one[5]]
+    results = [(many[6][key], one[6][key]) for key in one[6]]
     return {
         "gradient": furthest(many[0], one[0]),
         "adapter": furthest(many[1], one[1]),
         "logprobs": furthest(many[2], one[2]),
         "compiled in the second update": many[3],
         "temporaries": many[4] / one[4],
+        "gathered by the head": many[5],
         "same tokens": all(ours.ids == theirs.ids for ours, theirs in results),
         "sampled logprobs": float(max(np.abs(np.subtract(x.logprobs, y.logprobs)).max() for x, y in results)),
-        "compiled while sampling again": many[6],
-        "base": many[7][0] / one[7][0],
-        "cache": many[7][1] / one[7][1],
-        "experts": many[7][2] / max(one[7][2], 1),
-        "shared": many[8],
+        "compiled while sampling again": many[7],
+        "base": many[8][0] / one[8][0],
+        "cache": many[8][1] / one[8][1],
+        "experts": many[8][2] / max(one[8][2], 1),
+        "shared": many[9],
+        "gathered while decoding": many[10],
+        "smallest matrix": many[11],
     }
 
 

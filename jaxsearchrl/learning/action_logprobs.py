@@ -26,18 +26,21 @@ def action_logprobs(
     vocab_size: int,
     n_actions: jax.Array | int,
     chunk: int = 128,
+    axes: tuple[str, ...] = (),
 ) -> tuple[jax.Array, jax.Array]:
     """Log-prob of each target, and the entropy, under softmax(hidden · headᵀ / temperature) over ids below vocab_size.
 
     hidden [A, D], targets [A] int, head [V, D], n_actions [] int: traced, ceil(n_actions / chunk) chunks are worked on.
     Returns logprobs [A] and entropy [A], float32 nats, both exactly 0 from n_actions on. Products are taken in the
     head's dtype and summed in float32. The gradient of logprobs reaches `hidden` alone; entropy has none.
+    axes: of the mesh, over whose devices lists are shared out under `shard_map`, each with its own n_actions.
     """
     slots = hidden.shape[0]
     padding = -slots % chunk
     logprobs, entropy = _differentiable(
         vocab_size,
         chunk,
+        axes,
         jnp.pad(hidden, ((0, padding), (0, 0))),
         jnp.pad(targets, (0, padding)),
         head,
@@ -50,6 +53,7 @@ def action_logprobs(
 def _chunked(
     vocab_size: int,
     chunk: int,
+    axes: tuple[str, ...],
     hidden: jax.Array,
     targets: jax.Array,
     head: jax.Array,
@@ -82,7 +86,9 @@ def _chunked(
         return tuple(lax.dynamic_update_slice_in_dim(b, v, start, 0) for b, v in zip(buffers, values, strict=True))
 
     buffers = [jnp.zeros(hidden.shape[0], jnp.float32)] * 2 + [jnp.zeros_like(hidden)] * with_direction
-    return lax.fori_loop(0, (n_actions + chunk - 1) // chunk, body, tuple(buffers))
+    # Devices wait for the longest list anyway; with as many rounds each, what they exchange within one always meets.
+    longest = lax.pmax(n_actions, axes) if axes else n_actions
+    return lax.fori_loop(0, (longest + chunk - 1) // chunk, body, tuple(buffers))
 
 
 def _values(*arguments: Any) -> tuple[jax.Array, ...]:
@@ -95,11 +101,11 @@ def _forward(*arguments: Any) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
 
 
 def _backward(
-    vocab_size: int, chunk: int, direction: jax.Array, gradients: tuple[jax.Array, jax.Array]
+    vocab_size: int, chunk: int, axes: tuple[str, ...], direction: jax.Array, gradients: tuple[jax.Array, jax.Array]
 ) -> tuple[jax.Array, None, None, None, None]:
     hidden_gradient = gradients[0][:, None] * direction
     return hidden_gradient.astype(direction.dtype), None, None, None, None
 
 
-_differentiable = jax.custom_vjp(_values, nondiff_argnums=(0, 1))
+_differentiable = jax.custom_vjp(_values, nondiff_argnums=(0, 1, 2))
 _differentiable.defvjp(_forward, _backward)

@@ -5,7 +5,8 @@ the base weights stay the separate arrays that the sampler reads, and what is ke
 array per layer (a layer's inside is computed again in the backward pass). One program over all layers was measured to
 need three times the memory on a CPU, where XLA's scheduler undoes rematerialisation, and half a minute to compile.
 
-On a mesh each device has some of a batch's rows, and what is kept between the passes lies as they do. A gradient is a
+On a mesh each device has some of a batch's rows and the actions in them, and what is kept between the passes lies as
+they do. A gradient is a
 sum over rows, so the devices add up theirs: of the adapter alone, in the cut in which it lies. Of several processes
 each gives its devices their rows.
 """
@@ -17,13 +18,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+from jax.sharding import PartitionSpec
 
 from jaxsearchrl.config import LearningConfig
 from jaxsearchrl.learning.action_logprobs import action_logprobs
 from jaxsearchrl.learning.losses import LossStats, policy_gradient, rerouted, supervised
 from jaxsearchrl.learning.optimizer import Optimizer, apply_update
-from jaxsearchrl.learning.packing import PackedBatch
+from jaxsearchrl.learning.packing import PackedBatch, parted
 from jaxsearchrl.models.decoder import (
     Model,
     Weights,
@@ -33,7 +34,7 @@ from jaxsearchrl.models.decoder import (
     layer_forward,
     layer_weights,
 )
-from jaxsearchrl.models.sharding import lora_shardings, mesh_of, put, rows, whole
+from jaxsearchrl.models.sharding import ROW_AXES, lora_shardings, mesh_of, put, row_parts, rows, whole
 from jaxsearchrl.models.state import Packed
 
 Loss = Callable[[jax.Array, PackedBatch, jax.Array], tuple[jax.Array, LossStats]]
@@ -70,8 +71,8 @@ class Learner:
         self._depth, self._kinds, self._sparse = model.arch.layers, model.kinds, model.arch.experts is not None
         self._base = [layer_weights(base, i) for i in range(self._depth)]
         self._top = {name: value for name, value in base.items() if not name.startswith("layers.")}
-        self._mesh, self._whole = mesh_of(base), whole(base)
-        self._on = getattr(self._whole, "mesh", None)  # of one device too, in a plan: it tells the platform
+        self._mesh = mesh_of(base)
+        self._on = getattr(whole(base), "mesh", None)  # of one device too, in a plan: it tells the platform
         mesh = self._mesh
         of_adapter: Any = lora_shardings(model, mesh) if mesh else None
 
@@ -99,36 +100,49 @@ class Learner:
             lora_grad, x_grad = pull(x_grad)
             return as_adapter(jax.tree.map(jnp.add, grads, lora_grad), kind), by_rows(x_grad)
 
-        def actions(top: Weights, x: jax.Array, batch: PackedBatch) -> tuple[jax.Array, jax.Array]:
-            hidden = x.reshape(-1, x.shape[-1])[batch.action_index]
-            return action_logprobs(
-                final_norm(model, top, hidden),
-                batch.targets,
+        def actions(
+            top: Weights, x: jax.Array, routes: jax.Array | None, index: jax.Array, targets: jax.Array, n: jax.Array
+        ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+            """Log-probs, entropy and routes of the actions of some rows."""
+            logprobs, entropy = action_logprobs(
+                final_norm(model, top, x.reshape(-1, x.shape[-1])[index]),
+                targets,
                 head_of(top),
                 temperature=temperature,
                 vocab_size=vocab_size,
-                n_actions=batch.n_actions,
+                n_actions=n.sum(),  # [1] for a device's part of a mesh
+                axes=ROW_AXES if mesh else (),
             )
+            return logprobs, entropy, None if routes is None else routes.reshape(-1)[index]
+
+        if mesh:
+            each = PartitionSpec(ROW_AXES)
+            specs = {"in_specs": (PartitionSpec(), *[each] * 5), "out_specs": each, "axis_names": set(ROW_AXES)}
+            actions = jax.shard_map(actions, mesh=mesh, check_vma=False, **specs)
 
         def head(
             top: Weights, x: jax.Array, batch: PackedBatch, denominator: jax.Array, routes: jax.Array | None = None
         ) -> tuple[jax.Array, LossStats]:
             def of_hidden(x: jax.Array) -> tuple[jax.Array, LossStats]:
-                logprobs, entropy = actions(top, x, batch)
+                lists = (batch.action_index, batch.targets, batch.n_actions)
+                logprobs, entropy, of_actions = actions(top, x, routes, *lists)
                 value, stats = loss(logprobs, batch, denominator)
                 more = {"loss": value * denominator, "entropy": entropy.sum()}
-                if routes is not None:
-                    more |= rerouted(routes.reshape(-1)[batch.action_index], batch.routes)
+                if of_actions is not None:
+                    more |= rerouted(of_actions, batch.routes)
                 return value, LossStats({**stats.sums, **more}, stats.maxima)
 
             x_grad, stats = jax.grad(of_hidden, has_aux=True)(x)
             return by_rows(x_grad), stats
 
+        def scores(top: Weights, x: jax.Array, batch: PackedBatch) -> jax.Array:
+            return actions(top, x, None, batch.action_index, batch.targets, batch.n_actions)[0]
+
         self._embed = jax.jit(embedded)
         self._forward = jax.jit(forward, static_argnums=0)
         self._backward = jax.jit(backward, static_argnums=0, donate_argnums=(5, 6))
         self._head = jax.jit(head)
-        self._actions = jax.jit(actions)
+        self._scores = jax.jit(scores)
 
     def gradient(
         self,
@@ -152,7 +166,7 @@ class Learner:
         stats = []
         for batch in map(self._placed, batches):
             if reference is not None:
-                batch = replace(batch, reference_logprobs=self.logprobs(reference, batch))
+                batch = replace(batch, reference_logprobs=self._logprobs(reference, batch))
             state = self._state(batch)
             inputs, x, routes = [], self._embed(self._top, batch.tokens), state.routes
             for i in layers:
@@ -191,20 +205,22 @@ class Learner:
         return lowered
 
     def logprobs(self, lora: Weights, batch: PackedBatch) -> jax.Array:
-        """Log-probs [A] of a batch's actions, 0 on padding."""
-        batch = self._placed(batch)
+        """Log-probs [A] of a batch's actions, 0 on padding; on a mesh in the order of the batch as `parted`."""
+        return self._logprobs(lora, self._placed(batch))
+
+    def _logprobs(self, lora: Weights, batch: PackedBatch) -> jax.Array:
         state, x = self._state(batch), self._embed(self._top, batch.tokens)
         for i in range(self._depth):
             x, _ = self._forward(self._kinds[i], self._base[i], layer_weights(lora, i), x, state)
-        return self._actions(self._top, x, batch)[0]
+        return self._scores(self._top, x, batch)
 
     def _placed(self, batch: PackedBatch) -> PackedBatch:
-        """The batch where the weights are, some rows on each device; what is listed by action is whole on all."""
+        """The batch where the weights are: some rows on each device, and the actions of these rows."""
         mesh = self._mesh
         if mesh is None:
             return batch
-        laid = lambda x: rows(x, mesh) if np.ndim(x) == 2 else self._whole  # noqa: E731
-        return put(batch, jax.tree.map(laid, batch))
+        batch = parted(batch, row_parts(mesh))
+        return put(batch, jax.tree.map(lambda x: rows(x, mesh), batch))
 
     def _state(self, batch: PackedBatch) -> Packed:
         positions, segments = jnp.asarray(batch.positions), jnp.asarray(batch.segments)

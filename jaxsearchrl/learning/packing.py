@@ -9,7 +9,7 @@ by a count and not by another shape.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias
 
 import jax
@@ -95,7 +95,7 @@ class PackedBatch:
     targets [A] int32: the ids that the actions are. old_logprobs, advantages, weights: [A] float32; weight 1 for an
     action. sampled [A] float32: 0 for an action that the policy did not sample. reference_logprobs [A] float32: under
     another adapter; zeros until the learner fills them in. routes [A] uint32: the sampler's, 0 where not known.
-    n_actions: [] int32; slots from here on are padding and hold zeros.
+    n_actions: [] int32; slots from here on are padding and hold zeros. Of a batch in P parts: see `parted`.
     """
 
     tokens: Array
@@ -148,6 +148,31 @@ def pack(rows: Sequence[TrainRow], *, pack_rows: int, pack_tokens: int, skip_zer
         zero_advantage=len(with_actions) - len(kept),
         without_actions=len(rows) - len(with_actions),
     )
+
+
+def parted(batch: PackedBatch, parts: int) -> PackedBatch:
+    """The batch with its action slots in P parts, one for each B/P rows, so that the devices that have them have both.
+
+    In each part [A/P] of a list stand the actions of its rows, real ones first; action_index counts within the part's
+    rows, and n_actions is [P]. `parts` must divide B; a packed row has at most T actions, so that all fit.
+    """
+    B, T = batch.tokens.shape
+    size = B * T // parts
+    of_part = batch.action_index[: batch.n_actions] // size
+    counts = np.bincount(of_part, minlength=parts)
+    starts = np.cumsum(counts) - counts
+    # Actions are listed by row, so those of a part are together.
+    to = of_part * size + np.arange(len(of_part)) - starts[of_part]
+
+    def moved(values: np.ndarray) -> np.ndarray:
+        slots = np.zeros_like(values)
+        slots[to] = values[: batch.n_actions]
+        return slots
+
+    lists = (field.name for field in fields(batch) if getattr(batch, field.name).shape == (B * T,))
+    lists = {name: moved(getattr(batch, name)) for name in lists}
+    lists["action_index"] %= size
+    return replace(batch, **lists, n_actions=counts.astype(np.int32))
 
 
 @dataclass(eq=False)

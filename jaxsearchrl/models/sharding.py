@@ -23,8 +23,11 @@ from jaxsearchrl.models.state import KeyValues, LayerCache, Recurrent
 
 AXES = ("data", "fsdp", "tensor", "expert")
 
+ROW_AXES = ("data", "fsdp")
+"""Over which packed rows, and the actions in them, are shared out."""
+
 MESH_AXES: Mapping[str, str | tuple[str, ...]] = {
-    "row": ("data", "fsdp"),
+    "row": ROW_AXES,
     "slot": "data",
     "width": "fsdp",
     "expert": "expert",
@@ -32,13 +35,19 @@ MESH_AXES: Mapping[str, str | tuple[str, ...]] = {
     "vocab": "tensor",
     "heads": "tensor",
     "kv_heads": "tensor",
+    "cache_heads": ("tensor", "fsdp"),
+    "memory_heads": ("tensor", "fsdp"),
     "mlp": "tensor",
     "expert_out": "tensor",
     "delta_channels": "tensor",
     "delta_values": "tensor",
     "delta_heads": "tensor",
 }
-"""Mesh axes of each logical axis that is cut; all others are whole on every device."""
+"""Mesh axes of each logical axis that is cut; all others are whole on every device.
+
+Beside weights that "fsdp" cuts by their inputs a decode step adds up partial products, so that no weight is gathered.
+The cache, which such weights leave whole, is cut by heads over the same devices, each of which attends to its own.
+"""
 
 Shardings = dict[str, NamedSharding]
 
@@ -58,30 +67,29 @@ def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh 
 
 def _mesh_of_processes(config: MeshConfig) -> Mesh:
     own = [jax.local_devices(process_index=number) for number in range(jax.process_count())]
-    count, fewest = len(own), min(map(len, own))
+    sizes = mesh_sizes(config, min(map(len, own)), len(own))
+    devices = [device for each in own for device in each[: math.prod(sizes) // len(own)]]
+    return Mesh(np.array(devices).reshape(sizes), AXES)
+
+
+def mesh_sizes(config: MeshConfig, devices: int, processes: int = 1) -> tuple[int, ...]:
+    """The sizes of `AXES` for so many devices of each process. Raises ConfigError where there are too few."""
     others = config.fsdp * config.tensor * config.expert
-    if others > fewest:
+    sizes = (config.data or processes * max(1, devices // others), config.fsdp, config.tensor, config.expert)
+    if processes == 1:
+        if math.prod(sizes) > devices:
+            named = " x ".join(f"{axis} {size}" for axis, size in zip(AXES, sizes, strict=True))
+            raise ConfigError(f"mesh: {named} are {math.prod(sizes)} devices, but there are {devices}")
+    elif others > devices:
         raise ConfigError(
             f"mesh: fsdp {config.fsdp} x tensor {config.tensor} x expert {config.expert} are {others} devices, but a "
-            f"process has {fewest}: of several processes each must have room for all three"
+            f"process has {devices}: of several processes each must have room for all three"
         )
-    data = config.data or count * (fewest // others)
-    if data % count or data // count * others > fewest:
+    elif sizes[0] % processes or sizes[0] // processes * others > devices:
         raise ConfigError(
-            f"mesh.data = {data}: must be a multiple of {count}, one for each process, and at most "
-            f"{count * (fewest // others)}; set mesh.data = 0 for as many as there are devices for"
+            f"mesh.data = {sizes[0]}: must be a multiple of {processes}, one for each process, and at most "
+            f"{processes * (devices // others)}; set mesh.data = 0 for as many as there are devices for"
         )
-    devices = [device for each in own for device in each[: data // count * others]]
-    return Mesh(np.array(devices).reshape(data, config.fsdp, config.tensor, config.expert), AXES)
-
-
-def mesh_sizes(config: MeshConfig, devices: int) -> tuple[int, ...]:
-    """The sizes of `AXES`. Raises ConfigError for more devices than there are."""
-    others = config.fsdp * config.tensor * config.expert
-    sizes = (config.data or max(1, devices // others), config.fsdp, config.tensor, config.expert)
-    if math.prod(sizes) > devices:
-        named = " x ".join(f"{axis} {size}" for axis, size in zip(AXES, sizes, strict=True))
-        raise ConfigError(f"mesh: {named} are {math.prod(sizes)} devices, but there are {devices}")
     return sizes
 
 
@@ -162,8 +170,13 @@ def whole(weights: Weights) -> jax.sharding.Sharding:
     return NamedSharding(sharding.mesh, PartitionSpec()) if isinstance(sharding, NamedSharding) else sharding
 
 
+def row_parts(mesh: Mesh | AbstractMesh) -> int:
+    """Among how many devices packed rows are shared out."""
+    return math.prod(mesh.shape[axis] for axis in ROW_AXES)
+
+
 def rows(array: Any, mesh: Mesh) -> NamedSharding:
-    """Of an array [B, ...] of packed rows."""
+    """Of an array [B, ...] of packed rows, or of what is listed for them."""
     return _sharding(("row", *[""] * (array.ndim - 1)), array.shape, {}, mesh)
 
 
@@ -202,17 +215,17 @@ def cache_shardings(cache: LayerCache, arch: Architecture, mesh: Mesh) -> LayerC
         return _sharding(axes, array.shape, units, mesh)
 
     if isinstance(cache, KeyValues):
-        axes = ("slot", "kv_heads", "positions")
+        axes = ("slot", "cache_heads", "positions")
         return KeyValues(of(cache.keys, *axes), of(cache.values, *axes))
     return Recurrent(
         inputs=of(cache.inputs, "slot", "kernel", "delta_channels"),
-        memory=of(cache.memory, "slot", "delta_heads", "delta_key_dim", "delta_value_dim"),
+        memory=of(cache.memory, "slot", "memory_heads", "delta_key_dim", "delta_value_dim"),
     )
 
 
 def _units(arch: Architecture) -> Mapping[str, int]:
     """How many whole things an axis has that must not be cut through; for other axes that is their size."""
-    units = {"heads": arch.heads, "kv_heads": arch.kv_heads}
+    units = {"heads": arch.heads, "kv_heads": arch.kv_heads, "cache_heads": arch.kv_heads}
     if arch.delta:
         units |= {"delta_channels": arch.delta.key_heads, "delta_values": arch.delta.value_heads}
     return units
@@ -222,8 +235,8 @@ def _sharding(axes: tuple[str, ...], shape: tuple[int, ...], units: Mapping[str,
     def cut(axis: str, size: int) -> str | tuple[str, ...] | None:
         by = MESH_AXES.get(axis, ())
         names = [name for name in ([by] if isinstance(by, str) else by) if name in mesh.shape]
-        if not names or units.get(axis, size) % math.prod(mesh.shape[name] for name in names):
-            return None
-        return names[0] if len(names) == 1 else tuple(names)
+        while names and units.get(axis, size) % math.prod(mesh.shape[name] for name in names):
+            names.pop()
+        return tuple(names) if len(names) > 1 else names[0] if names else None
 
     return NamedSharding(mesh, PartitionSpec(*map(cut, axes, shape)))

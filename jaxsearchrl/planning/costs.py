@@ -200,7 +200,8 @@ def _mixer(model: Model, arrays: Arrays, layer: int, rows: int, T: int, context:
     assert isinstance(cache, KeyValues)
     H, kv_heads = model.arch.head_dim, _local(cache.keys)[1]
     length = min(context, cache.keys.shape[2] / H)
-    flops = 4.0 * rows * T * _heads(model, arrays, layer) * H * length
+    heads = min(_heads(model, arrays, layer), model.arch.heads * kv_heads / model.arch.kv_heads)
+    flops = 4.0 * rows * T * heads * H * length
     return Work(0.0, flops, rows * 2 * kv_heads * H * length * cache.keys.dtype.itemsize)
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, Mesh
 
-from jaxsearchrl.config import Config
+from jaxsearchrl.config import Config, MeshConfig
 from jaxsearchrl.config_checks import validate
 from jaxsearchrl.config_tree import with_values
 from jaxsearchrl.errors import ConfigError
@@ -72,19 +72,30 @@ def model_of(arch: Architecture, config: Config) -> Model:
 def on_chips(config: Config, model: Model, target: Target) -> Config:
     """The settings on those chips: by their own mesh, or, where they name none, the one that a run would choose."""
     memory = target.chip.by_default  # what JAX says there
-    return replace(config, mesh=chosen_mesh(config, model.arch, weight_bytes(model), target.chips, memory))
+    each = target.chips // target.hosts
+    mesh = chosen_mesh(config, model.arch, weight_bytes(model), each, memory, target.hosts)
+    return replace(config, mesh=MeshConfig(*mesh_sizes(mesh, each, target.hosts)))
 
 
 def make_plan(model: Model, config: Config, target: Target, progress: Progress) -> tuple[Plan, Arrays]:
-    """Compiles the programs, one after the other. Raises as `Target.mesh`, and as `check_cut`."""
+    """Compiles the programs, one after the other: a sampler's for one host, as each has its own.
+
+    Raises as `Target.mesh`, and as `check_cut`.
+    """
     mesh = target.mesh(config.mesh)
     check_cut(config, mesh)
     arrays = abstract_arrays(model, mesh, config.sampling, config.learning)
     held, learning = held_bytes(model, config, arrays)
+    on_host = with_values(config, {"sampling.slots": config.sampling.slots // target.hosts})
+    of_host = Mesh(mesh.devices[: mesh.shape["data"] // target.hosts], AXES)
+    arrays_on_host = abstract_arrays(model, of_host, on_host.sampling, on_host.learning)
     programs = []
-    for part, lower in (("sampler", lower_sampler), ("learner", lower_learner)):
+    for part, lower, *arguments in (
+        ("sampler", lower_sampler, on_host, arrays_on_host),
+        ("learner", lower_learner, config, arrays),
+    ):
         with progress.phase(f"writing the {part}'s programs"):
-            lowered = lower(model, config, arrays)
+            lowered = lower(model, *arguments)
         compiled = {}
         for name, program in lowered.items():
             with progress.phase(f"compiling {name}"):
@@ -97,10 +108,9 @@ def advise(plan: Plan, arch: Architecture, config: Config, target: Target) -> It
     """What would save memory, in the order to try it; each by itself. Only what the settings allow is proposed."""
     sampling, learning, excess = config.sampling, config.learning, plan.total - target.chip.memory
 
-    def change(*values: tuple[str, Any], chips: int = target.chips, named: str = "") -> Iterator[Advice]:
+    def change(*values: tuple[str, Any], on: Target = target, named: str = "") -> Iterator[Advice]:
         other = with_values(config, dict(values))
-        mesh = AbstractMesh(mesh_sizes(other.mesh, chips), AXES)
-        if _is_valid(other, mesh):
+        if mesh := _mesh_for(other, on):
             model = model_of(arch, other)
             held, learns = held_bytes(model, other, abstract_arrays(model, mesh, other.sampling, other.learning))
             saved = plan.total - replace(plan, held=held, learning=learns).total
@@ -122,22 +132,24 @@ def advise(plan: Plan, arch: Architecture, config: Config, target: Target) -> It
     if arch.experts and arch.experts.clamp and not config.model.packed_experts:
         yield from change(("model.packed_experts", True))
     if target.chip.platform != "cpu":
-        twice = 2 * target.chips
-        named = f"{twice} chips in the place of {target.chips}"
-        yield from change(("mesh.tensor", 2 * config.mesh.tensor), chips=twice, named=named)
+        twice = replace(target, chips=2 * target.chips)
+        named = f"{twice.chips} chips in the place of {target.chips}"
+        yield from change(("mesh.tensor", 2 * config.mesh.tensor), on=twice, named=named)
 
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _is_valid(config: Config, mesh: AbstractMesh) -> bool:
+def _mesh_for(config: Config, target: Target) -> AbstractMesh | None:
+    """None where the settings are not valid there."""
     try:
         validate(config, check_files=False)
+        mesh = AbstractMesh(mesh_sizes(config.mesh, target.chips // target.hosts, target.hosts), AXES)
         check_cut(config, mesh)
     except ConfigError:
-        return False
-    return True
+        return None
+    return mesh
 
 
 def held_bytes(model: Model, config: Config, arrays: Arrays) -> tuple[dict[str, int], dict[str, int]]:

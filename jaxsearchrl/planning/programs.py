@@ -2,19 +2,17 @@
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxsearchrl.config import Config, LearningConfig, SamplingConfig
 from jaxsearchrl.learning.learner import Learner, make_update, policy_loss
 from jaxsearchrl.learning.optimizer import make_optimizer
 from jaxsearchrl.learning.packing import PackedBatch
 from jaxsearchrl.models.decoder import Model
-from jaxsearchrl.models.sharding import cache_shardings, lora_shardings, rows, shardings, state_shardings
+from jaxsearchrl.models.sharding import cache_shardings, lora_shardings, row_parts, rows, shardings, state_shardings
 from jaxsearchrl.models.state import LayerCache
 from jaxsearchrl.sampling.lowering import empty_slots, lower_programs
 
@@ -53,7 +51,7 @@ class Arrays:
 
 def abstract_arrays(model: Model, mesh: Any, sampling: SamplingConfig, learning: LearningConfig) -> Arrays:
     """All arrays; what the sharding table does not name lies whole on every chip. mesh: may be an AbstractMesh."""
-    struct, whole = jax.ShapeDtypeStruct, NamedSharding(mesh, PartitionSpec())
+    struct = jax.ShapeDtypeStruct
     base = {
         name: struct(model.specs[name].shape, model.specs[name].dtype, sharding=sharding)
         for name, sharding in shardings(model, mesh).items()
@@ -73,11 +71,14 @@ def abstract_arrays(model: Model, mesh: Any, sampling: SamplingConfig, learning:
     cache = jax.eval_shape(lambda: empty_slots(model.arch, sampling))
     cache = jax.tree.map(laid, cache, is_leaf=lambda x: isinstance(x, LayerCache))
     B, T = learning.pack_rows, learning.pack_tokens
-    i32, f32, u32 = (partial(struct, dtype=dtype, sharding=whole) for dtype in (jnp.int32, jnp.float32, jnp.uint32))
-    slot, number = i32((B * T,)), f32((B * T,))
-    place = struct((B, T), jnp.int32)
-    place = struct((B, T), jnp.int32, sharding=rows(place, mesh))
-    batch = PackedBatch(place, place, place, slot, slot, number, number, number, number, number, u32((B * T,)), i32(()))
+
+    def by_rows(shape: tuple[int, ...], dtype: Any) -> Any:
+        return struct(shape, dtype, sharding=rows(struct(shape, dtype), mesh))
+
+    place = by_rows((B, T), jnp.int32)
+    slot, number, route = (by_rows((B * T,), dtype) for dtype in (jnp.int32, jnp.float32, jnp.uint32))
+    counts = by_rows((row_parts(mesh),), jnp.int32)
+    batch = PackedBatch(place, place, place, slot, slot, number, number, number, number, number, route, counts)
     return Arrays(base, lora, state, cache, batch)
 
 

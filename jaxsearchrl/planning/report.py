@@ -50,6 +50,7 @@ def write_report(
 ) -> str:
     """Bytes, programs, whether it fits and what to change, phases, times and cost, as Markdown."""
     chips = f"{target.chips} chip{'s' if target.chips > 1 else ''}"
+    chips += f" of {target.hosts} hosts" if target.hosts > 1 else ""
     lines = [
         f"# {config.name} on {target.name}",
         "",

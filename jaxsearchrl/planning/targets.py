@@ -80,18 +80,27 @@ class Target:
     layout: str = ""
 
     @property
+    def hosts(self) -> int:
+        """How many hosts have them: v5e-8, v6e-8 and eight GPUs are on one; more TPU chips, or v5p's, four to a host."""
+        alone = 4 if self.kind == "v5p" else 8
+        return 1 if self.chips <= alone else -(-self.chips // (4 if self.chip.platform == "tpu" else 8))
+
+    @property
     def name(self) -> str:
         """As `find_target` takes it."""
         return f"{self.kind}:{self.layout or self.chips}" if self.layout or self.chips > 1 else self.kind
 
     def mesh(self, config: MeshConfig) -> Mesh:
-        """The mesh of the first chips that the settings need; of one chip too.
+        """The mesh of the first chips that the settings need, as many of each host; of one chip too.
 
         Raises ConfigError for more chips than there are, and UserError where the compiler is missing or knows no such
         topology.
         """
-        sizes = mesh_sizes(config, self.chips)
-        return Mesh(np.array(self._devices[: math.prod(sizes)]).reshape(sizes), AXES)
+        each = self.chips // self.hosts
+        sizes = mesh_sizes(config, each, self.hosts)
+        used = math.prod(sizes) // self.hosts
+        devices = [device for i in range(self.hosts) for device in self._devices[i * each : i * each + used]]
+        return Mesh(np.array(devices).reshape(sizes), AXES)
 
     @cached_property
     def _devices(self) -> list[Any]:
@@ -103,7 +112,7 @@ class Target:
                 return _tpu_devices(self.kind, self.layout)
             config = GPUS[self.kind].target_config()
             return topologies.get_topology_desc(
-                platform="cuda", topology=f"1x1x{self.chips}", target_config=config
+                platform="cuda", topology=f"1x{self.hosts}x{self.chips // self.hosts}", target_config=config
             ).devices
         except jax.errors.JaxRuntimeError as error:
             raise UserError(f"--topology={self.name}: XLA refuses it: {error}") from None

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxsearchrl.errors import UserError
-from jaxsearchrl.learning.packing import TrainRow, pack, row_from
+from jaxsearchrl.learning.packing import TrainRow, pack, parted, row_from
 from jaxsearchrl.trajectory import Trajectory
 
 
@@ -183,6 +183,35 @@ def test_the_batches_do_not_depend_on_the_order_of_the_rows(lengths, random):
     mixed = pack(rows, pack_rows=2, pack_tokens=16).batches
     assert len(straight) == len(mixed)
     jax.tree.map(np.testing.assert_array_equal, straight, mixed)
+
+
+def test_the_actions_of_rows_in_two_parts_by_hand():
+    rows = [row_of_length(1, 4), row_of_length(2, 4), row_of_length(3, 3)]
+    (batch,) = pack(rows, pack_rows=4, pack_tokens=4).batches
+    assert batch.action_index[:8].tolist() == [0, 1, 2, 4, 5, 6, 8, 9]
+    batch = parted(batch, 2)
+    assert batch.n_actions.tolist() == [6, 2]
+    # The third row is the first of its part.
+    assert batch.action_index.tolist() == [0, 1, 2, 4, 5, 6, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]
+    assert batch.targets.tolist() == [101, 102, 103, 201, 202, 203, 0, 0, 301, 302, 0, 0, 0, 0, 0, 0]
+    assert batch.weights.tolist() == [1] * 6 + [0] * 2 + [1] * 2 + [0] * 6
+
+
+@given(lengths, st.sampled_from([1, 2, 3, 6]))
+def test_a_part_has_the_actions_of_its_rows_and_nothing_is_lost(lengths, parts):
+    rows = [row_of_length(uid, length) for uid, length in enumerate(lengths, start=1)]
+    for batch in pack(rows, pack_rows=6, pack_tokens=16).batches:
+        cut = parted(batch, parts)
+        size, n = 96 // parts, int(batch.n_actions)
+        places = [part * size + i for part in range(parts) for i in range(cut.n_actions[part])]
+        index = cut.action_index + np.arange(96) // size * size  # of the whole batch again
+        assert index[places].tolist() == batch.action_index[:n].tolist()
+        for name in ("targets", "old_logprobs", "advantages", "weights", "sampled", "routes"):
+            ours, theirs = getattr(cut, name), getattr(batch, name)
+            assert ours.dtype == theirs.dtype
+            assert ours[places].tolist() == theirs[:n].tolist()
+            assert not np.delete(ours, places).any()
+        np.testing.assert_array_equal(cut.tokens, batch.tokens)
 
 
 def test_every_batch_has_the_same_shapes_and_is_one_trace():

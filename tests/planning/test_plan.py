@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.shapes import SHAPES, write_config
 from jaxsearchrl.config import Config, EvalConfig, LearningConfig, MeshConfig, ModelConfig, SamplingConfig, TrainConfig
-from jaxsearchrl.errors import UserError
+from jaxsearchrl.errors import ConfigError, UserError
 from jaxsearchrl.models.config_file import read_architecture
 from jaxsearchrl.models.mesh_choice import weight_bytes
 from jaxsearchrl.models.tiny import tiny_architecture
@@ -57,6 +57,18 @@ def test_the_mesh_is_chosen_by_what_jax_takes_of_a_gpu():
     size = weight_bytes(model)
     two = replace(target(3 * size, by_default=2 * size), chips=2)
     assert on_chips(CONFIG, model, two).mesh == MeshConfig(data=1, tensor=2)
+
+
+def test_a_slice_of_several_hosts_is_cut_as_its_processes_cut_it():
+    arch = tiny_architecture("llama", vocab_size=300, heads=8, kv_heads=8)
+    config = replace(CONFIG, sampling=replace(CONFIG.sampling, slots=8), learning=replace(CONFIG.learning, pack_rows=8))
+    model, slice_ = model_of(arch, config), find_target("v5e:4x4")
+    assert on_chips(config, model, slice_).mesh == MeshConfig(data=8, tensor=2)
+    by_hand = replace(config, mesh=MeshConfig(tensor=4))
+    assert on_chips(by_hand, model, slice_).mesh == MeshConfig(data=4, tensor=4)
+    with pytest.raises(ConfigError, match=r"tensor 8 x expert 1 are 8 devices, but a process has 4"):
+        on_chips(replace(config, mesh=MeshConfig(tensor=8)), model, slice_)
+    assert on_chips(replace(config, mesh=MeshConfig(tensor=8)), model, find_target("v5e:2x4")).mesh.tensor == 8
 
 
 def test_the_total_is_what_is_held_and_the_hungrier_half():

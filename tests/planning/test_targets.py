@@ -28,6 +28,15 @@ def test_a_topology_says_how_many_chips(topology, chips):
 
 
 @pytest.mark.parametrize(
+    ("topology", "hosts"),
+    [("v5e:2x4", 1), ("v6e:4x4", 4), ("v5e:4x8", 8), ("v5p:2x2x1", 1), ("v5p:2x2x2", 2), ("h100:8", 1), ("h100:16", 2)],
+)
+def test_a_slice_has_hosts(topology, hosts):
+    assert find_target(topology).hosts == hosts
+    assert find_target("cpu").hosts == 1
+
+
+@pytest.mark.parametrize(
     "topology", ["", "v5e", "v5e:2x2x1", "v5p:2x2", "v6e:0x2", "h100:0", "h100:", "h100:2x2", "v9:2x2", "cpu:2"]
 )
 def test_an_unknown_topology_names_the_known_ones(topology):

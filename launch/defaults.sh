@@ -13,9 +13,9 @@
 : "${LAUNCH_PYTHON:=python}"
 
 # Several plain machines (launch/run.sh on each)
-: "${LAUNCH_COORDINATOR:=}"            # address:port of process 0
-: "${LAUNCH_PROCESSES:=1}"
-: "${LAUNCH_PROCESS:=0}"               # this machine's number
+: "${LAUNCH_COORDINATOR:=}"            # address:port of process 0; the three go together
+: "${LAUNCH_PROCESSES:=}"              # how many machines
+: "${LAUNCH_PROCESS:=}"                # this machine's number, from 0
 
 # TPU VMs (launch/tpu.sh)
 : "${LAUNCH_TPU_TYPE:=v5litepod-8}"    # v5litepod-8 is one host of eight chips, v5litepod-16 four hosts of four

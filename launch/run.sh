@@ -12,17 +12,23 @@
 
 read_settings "" "" "$@"
 check_run
-check_count PROCESSES
-check_count PROCESS
 # shellcheck source=launch/supervise.sh
 . launch/supervise.sh
 
-if [ -n "$LAUNCH_COORDINATOR" ]; then
+others=$LAUNCH_COORDINATOR$LAUNCH_PROCESSES
+if [ -z "$others" ] && [ "${JAXSEARCHRL_HOSTS:-}" = auto ]; then # JAX finds them; --process says only who copies
+  [ -z "$LAUNCH_PROCESS" ] || check_count PROCESS
+elif [ -n "$others$LAUNCH_PROCESS" ]; then
+  missing=
+  [ -n "$LAUNCH_COORDINATOR" ] || missing="$missing --coordinator=ADDRESS:PORT (of process 0)"
+  [ -n "$LAUNCH_PROCESSES" ] || missing="$missing --processes=N (of all machines)"
+  [ -n "$LAUNCH_PROCESS" ] || missing="$missing --process=I (of this machine, from 0)"
+  [ -z "$missing" ] || die "--coordinator, --processes and --process go together; missing:$missing"
   check COORDINATOR '[A-Za-z0-9._-]+:[0-9]+' "address:port of process 0"
+  check_count PROCESSES
+  check_count PROCESS
   [ "$LAUNCH_PROCESS" -lt "$LAUNCH_PROCESSES" ] || die "--process=$LAUNCH_PROCESS: from 0 to --processes minus 1"
   run export "JAX_COORDINATOR_ADDRESS=$LAUNCH_COORDINATOR" "JAX_NUM_PROCESSES=$LAUNCH_PROCESSES" "JAX_PROCESS_ID=$LAUNCH_PROCESS"
-elif [ "$LAUNCH_PROCESSES" != 1 ]; then
-  die "--processes=$LAUNCH_PROCESSES needs --coordinator=ADDRESS:PORT of process 0"
 fi
 case $LAUNCH_BUCKET in
   gs:*) needs gcloud "the bucket needs the Google Cloud SDK" ;;

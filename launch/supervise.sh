@@ -28,7 +28,7 @@ put() {
 # Copies what is new to the bucket. Only process 0 has what is to be kept.
 push() {
   local path step failed=0 there=$LAUNCH_BUCKET/$LAUNCH_NAME sent=$FOLDER/checkpoints.sent
-  if [ -z "$LAUNCH_BUCKET" ] || [ "$LAUNCH_PROCESS" != 0 ]; then return 0; fi
+  if [ -z "$LAUNCH_BUCKET" ] || [ "${LAUNCH_PROCESS:-0}" != 0 ]; then return 0; fi
   if [ -n "$DRY_RUN" ]; then
     printf '# of each new checkpoint, here step 4:\n' >&3
     mirror "$FOLDER/checkpoints/4" "$there/checkpoints/4" checkpoint
@@ -68,7 +68,7 @@ open_bucket() {
 # reads it.
 pull() {
   local part=runs/.pull-$LAUNCH_NAME there=$LAUNCH_BUCKET/$LAUNCH_NAME path step
-  if [ -z "$LAUNCH_BUCKET" ] || [ "$LAUNCH_PROCESS" != 0 ]; then return 0; fi
+  if [ -z "$LAUNCH_BUCKET" ] || [ "${LAUNCH_PROCESS:-0}" != 0 ]; then return 0; fi
   open_bucket
   if [ -z "$DRY_RUN" ] && [ -d "$FOLDER" ]; then return 0; fi
   run rm -rf "$part"

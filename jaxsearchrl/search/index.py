@@ -107,6 +107,10 @@ class LocalIndex:
         ordinal = self._store.ordinal(document_id)
         return None if ordinal is None else self._store.document(ordinal)
 
+    def id(self, ordinal: int) -> str:
+        """The id of the document at a place of the corpus, from 0."""
+        return self._store.id(ordinal)
+
     def document(self, ordinal: int) -> Document:
         """The document at a place of the corpus, from 0."""
         return self._store.document(ordinal)

@@ -52,12 +52,18 @@ def read_window(
     return Reading(tuple(found.id for found in documents), document.title, text[start:stop], start, len(text))
 
 
-def _neighbours(corpus: Corpus, document_id: str, step: int, count: int) -> list[Document]:
+def split_chunk_id(document_id: str) -> tuple[str, int] | None:
+    """What the ids of a source's chunks begin with, and this one's number; None for an id without a number."""
     chunk = _CHUNK.fullmatch(document_id)
+    return (chunk[1], int(chunk[2])) if chunk else None
+
+
+def _neighbours(corpus: Corpus, document_id: str, step: int, count: int) -> list[Document]:
+    chunk = split_chunk_id(document_id)
     found: list[Document] = []
     while chunk and len(found) < count:
-        number = int(chunk[2]) + step * (len(found) + 1)
-        document = corpus.read(f"{chunk[1]}{number}") if number >= 0 else None
+        number = chunk[1] + step * (len(found) + 1)
+        document = corpus.read(f"{chunk[0]}{number}") if number >= 0 else None
         if document is None:
             break
         found.append(document)

@@ -25,7 +25,7 @@ class Task:
 
     @property
     def key(self) -> str:
-        return key_of(self.id)
+        return key_of(self.id, self.query)
 
     @property
     def rewards(self) -> list[float]:
@@ -62,12 +62,13 @@ def documents_of(run: Run) -> dict[str, Use]:
 
 
 def _tasks(known: Mapping[Place, Contents]) -> dict[str, Task]:
-    tasks: dict[str, Task] = {}
+    tasks: dict[tuple[str, str], Task] = {}
     for place, contents in sorted(known.items(), key=lambda item: (item[0].split != "train", item[0].step)):
         for summary in contents.summaries:
-            task = tasks.setdefault(summary.task_id, Task(summary.task_id, summary.query, summary.facts))
+            asked = summary.task_id, summary.query
+            task = tasks.setdefault(asked, Task(*asked, summary.facts))
             task.tries.setdefault(place, []).append(summary)
-    return {key_of(name): task for name, task in tasks.items()}
+    return {task.key: task for task in tasks.values()}
 
 
 def _documents(known: Mapping[Place, Contents]) -> dict[str, Use]:

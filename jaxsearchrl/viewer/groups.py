@@ -25,7 +25,7 @@ class Group:
     @property
     def key(self) -> str:
         """The question's place in addresses."""
-        return key_of(self.first.task_id)
+        return key_of(self.first.task_id, self.first.query)
 
     @property
     def rewards(self) -> list[float]:
@@ -86,9 +86,12 @@ def scale_of(summaries: Sequence[Summary]) -> dict[str, Any]:
     }
 
 
-def key_of(name: str) -> str:
-    """The place of a task or document in addresses: ids may hold anything."""
-    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+def key_of(*names: str) -> str:
+    """The place in addresses of a document, by its id, or of a task, by id and query: ids may hold anything.
+
+    Two files of tasks, or two sources, may give one id to different questions.
+    """
+    return hashlib.blake2b("\0".join(names).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def pass_rate(tries: Sequence[Summary]) -> float:

@@ -21,12 +21,6 @@ OPTIONS = CuratedConfig(max_turns=3, max_observation_tokens=8192)
 
 
 @pytest.fixture
-def server():
-    with http_server.serving() as server:
-        yield server
-
-
-@pytest.fixture
 def endpoint(server):
     return Endpoint(EndpointConfig(url=server.url.replace("/retrieve", "/v1"), model="m", timeout=2.0), 256)
 

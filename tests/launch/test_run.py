@@ -143,6 +143,19 @@ def test_several_machines_find_each_other_by_the_environment(project):
         assert project.run("run.sh", *words, wrong).returncode == 2
 
 
+@pytest.mark.parametrize("left_out", ["coordinator", "processes", "process"])
+def test_of_the_settings_of_several_machines_none_may_be_missing(project, left_out):
+    words = {"coordinator": "10.0.0.1:1234", "processes": "2", "process": "0"}
+    both = [f"--{key}={value}" for key, value in words.items() if key != left_out]
+    result = project.run("run.sh", "--dry-run", "--name=r1", *both)
+    assert result.returncode == 2
+    assert f"missing: --{left_out}=" in result.stderr
+    alone = project.run("run.sh", "--dry-run", "--name=r1", f"--{left_out}={words[left_out]}")
+    assert alone.returncode == 2
+    for key in words.keys() - {left_out}:
+        assert f" --{key}=" in alone.stderr
+
+
 JAX = ("COORDINATOR_ADDRESS", "NUM_PROCESSES", "PROCESS_ID")
 
 

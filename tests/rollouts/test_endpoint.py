@@ -20,12 +20,6 @@ QUESTION = Question("q", "How many moons has Mars?", ("two",))
 
 
 @pytest.fixture
-def server():
-    with http_server.serving() as server:
-        yield server
-
-
-@pytest.fixture
 def endpoint(server):
     return Endpoint(EndpointConfig(url=server.url.replace("/retrieve", "/v1/"), model="m", timeout=0.3), 256)
 

@@ -7,7 +7,6 @@ import pytest
 from jaxsearchrl.config import SearchToolsConfig
 from jaxsearchrl.learning.advantages import group_advantages
 from jaxsearchrl.rollouts.collect import to_records
-from jaxsearchrl.search.counters import SearchCounters
 from jaxsearchrl.search.remote.http import Http
 from jaxsearchrl.search.remote.retriever import RemoteRetriever
 from jaxsearchrl.search.remote.search_r1 import SearchR1Engine
@@ -30,17 +29,6 @@ FAULTS = {
     "two lists": (http_server.ok({"result": [[], []]}), "has 2 items"),
     "a missing field": (http_server.ok({"result": [[{"score": 1.0}]]}), "has no 'document'"),
 }
-
-
-@pytest.fixture
-def server():
-    with http_server.serving() as server:
-        yield server
-
-
-@pytest.fixture
-def counters():
-    return SearchCounters()
 
 
 @pytest.fixture

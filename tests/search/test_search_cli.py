@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from jaxsearchrl.search import bench
+from jaxsearchrl.search import bench, near_ids
 from jaxsearchrl.search.__main__ import main
 from jaxsearchrl.search.bench_others import others
 
@@ -54,6 +54,48 @@ def test_bad_input_is_told_without_a_traceback(make_corpus, capsys):
     ]:
         assert main(arguments) == 2
         assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("notes/a.md#9", "the chunks of that source are notes/a.md#1 to notes/a.md#3"),
+        ("notes/a.md", "the chunks of that source are notes/a.md#1 to notes/a.md#3"),
+        ("0000320193-24-81_7", "the chunks of that source are 0000320193-24-81_0 to 0000320193-24-81_1"),
+        ("7", "the nearest ids are '007', "),
+        ("Do-1-c", "the nearest ids are 'doc-1-c', 'doc-2-c', "),
+        ("nothing\ud800 like it", "the nearest ids are "),
+    ],
+)
+def test_an_unknown_id_is_answered_with_those_that_there_are(make_corpus, capsys, asked, says):
+    ids = [*(f"notes/a.md#{n}" for n in (1, 2, 3)), "0000320193-24-81_0", "0000320193-24-81_1"]
+    ids += ["doc-2-c", "1007", "007", "doc-1-c"]
+    path = str(make_corpus([(name, "", "text") for name in ids]))
+    assert main(["read", path, asked]) == 2
+    assert f"has no document {asked!r}; {says}" in capsys.readouterr().err
+
+
+def test_of_a_large_corpus_so_many_ids_are_compared(make_corpus, capsys, monkeypatch):
+    monkeypatch.setattr(near_ids, "LOOKED_AT", 3)
+    path = str(make_corpus([(f"x{n}", "", "text") for n in range(8)]))
+    assert main(["read", path, "x9"]) == 2
+    assert "the nearest ids are 'x0', 'x3', 'x6'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["search", "owl", "-k", "0"], ["grep", "owl", "-k=-1"], ["grep", "owl", "--skip", "-1"]),
+        *(["read", "007", "--around=-1"], ["read", "007", "--start", "-2"], ["read", "007", "--chars=0"]),
+        *(["serve", "--port=-1"], ["serve", "--topk=0"], ["serve", "--threads", "0"]),
+    ],
+)
+def test_numbers_that_are_no_counts_are_refused(make_corpus, capsys, words):
+    command, *rest = words
+    with pytest.raises(SystemExit) as ended:
+        main([command, str(make_corpus(_ROWS)), *rest])
+    assert ended.value.code == 2
+    assert "is no whole number from" in capsys.readouterr().err
 
 
 def test_bench_measures_what_it_says(tmp_path, capsys, monkeypatch):

@@ -12,10 +12,9 @@ ANSWER = http_server.ok({"result": [[{"document": {"id": "brell", "contents": '"
 
 
 @pytest.fixture
-def server():
-    with http_server.serving() as server:
-        server.answers = [ANSWER]
-        yield server
+def server(server):
+    server.answers = [ANSWER]
+    return server
 
 
 @pytest.mark.parametrize("kind", [SearchR1Config, SearchToolsConfig])

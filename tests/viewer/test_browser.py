@@ -239,7 +239,8 @@ def test_exported_files_work_without_a_server(page, run_folder, tmp_path):
 
 
 PAGES = ("index.html", "rollouts/train/1.html", "rollouts/train/1/2.html", "rollouts/train/1/2-tokens.html",
-         "tasks.html", f"tasks/{key_of('q1')}.html", f"documents/{key_of('007')}.html", "nowhere.html")  # fmt: skip
+         "tasks.html", f"tasks/{key_of('q1', 'q1: who made brooms?')}.html",
+         f"documents/{key_of('007')}.html", "nowhere.html")  # fmt: skip
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -275,7 +276,7 @@ def test_a_hostile_corpus_is_inert_and_readable(page, serve, tmp_path, monkeypat
     step = f"rollouts/{split}/1"
     paths = (
         "tasks.html",
-        f"tasks/{key_of(EVIL)}.html",
+        f"tasks/{key_of(EVIL, EVIL)}.html",
         f"documents/{key_of(EVIL)}.html",
         f"documents/{key_of('evil')}.html",
     )

@@ -143,6 +143,25 @@ def test_a_question_through_the_run(site):
     assert "Shown to 18 tries" in text(site, document)
 
 
+def test_one_id_of_two_questions_is_two_questions(new_run):
+    """As where training and evaluation, or two sources, number theirs alike."""
+    other = episode(split="eval", step=0, query="How far does an owl turn its head?", source="owls")
+    site = Site(new_run([[episode()], [other]]))
+    list(site.paths())  # reads all records
+    page = text(site, "tasks.html")
+    assert page.count("<tr data-splits") == 2
+    pages = {
+        place: text(
+            site, re.search(r'href="\.\./\.\./\.\./(tasks/\w+\.html)"', text(site, f"rollouts/{place}/1.html"))[1]
+        )
+        for place in ("train/1", "eval/0")
+    }
+    assert "train</bdi> step 1" in pages["train/1"]
+    assert "eval</bdi> step 0" not in pages["train/1"]
+    assert "owl" in pages["eval/0"]
+    assert "owl" not in pages["train/1"]
+
+
 def test_broken_metrics_and_records_are_named_and_hide_nothing(new_run):
     folder = new_run()
     (folder / "metrics.jsonl").write_text('{"kind": "train"}\n')

@@ -1,11 +1,10 @@
-"""A server that answers as it is told, counters, and pauses that are not made."""
+"""Answers of a server, and pauses that are not made."""
 
 import time
 from types import SimpleNamespace
 
 import pytest
 
-from jaxsearchrl.search.counters import SearchCounters
 from jaxsearchrl.search.remote import http
 from tests import http_server
 
@@ -14,17 +13,6 @@ from tests import http_server
 def answer():
     """The kinds of answers."""
     return http_server
-
-
-@pytest.fixture
-def server():
-    with http_server.serving() as server:
-        yield server
-
-
-@pytest.fixture
-def counters():
-    return SearchCounters()
 
 
 @pytest.fixture

@@ -118,7 +118,7 @@ def test_a_pass_over_rows_takes_its_share_of_memory(report, mesh):
 @pytest.mark.parametrize("mesh", ["fsdp 8", "2 x 2 x 2"])
 def test_a_decode_step_gathers_no_weight(report, mesh):
     found = report[f"dense, {mesh}"]
-    assert 0 < found["gathered while decoding"] < found["smallest matrix"]
+    assert found["gathered while decoding"] < found["smallest matrix"]
 
 
 def test_the_head_gathers_nothing_where_rows_are_shared_out(report):

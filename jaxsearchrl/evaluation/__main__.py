@@ -19,8 +19,8 @@ from jaxsearchrl.config import EndpointConfig, GSM8KConfig
 from jaxsearchrl.config_flags import Override, split_overrides
 from jaxsearchrl.config_tree import leaf_types, parse_value, unknown_key, with_values
 from jaxsearchrl.errors import ConfigError, UserError
-from jaxsearchrl.evaluation.judge import judge
-from jaxsearchrl.evaluation.judgements import JUDGED, unsolved
+from jaxsearchrl.evaluation.judge import judge, unjudged
+from jaxsearchrl.evaluation.judgements import JUDGED, check_model, unsolved
 from jaxsearchrl.evaluation.page import Table, as_html, as_markdown, table_lines
 from jaxsearchrl.evaluation.rescore import rescore
 from jaxsearchrl.evaluation.retrieval import missed, recall_at
@@ -115,9 +115,11 @@ def _judge(run: RunData, config: EndpointConfig, options: argparse.Namespace) ->
         raise UserError(f"{run.folder} has no evaluated episode that failed in a search")
     if options.limit < 0 or options.threads < 1 or options.max_tokens < 1:
         raise UserError("--limit must be 0 or more, --threads and --max_tokens at least 1")
+    check_model(config.model, "--model")
     endpoint = Endpoint(config, options.max_tokens, tries=4)
-    endpoint.check()
     chosen = records[: options.limit or None]
+    if unjudged(chosen, config.model, run.folder):
+        endpoint.check()
     try:
         with Progress().phase("judging", total=len(chosen)) as advance:
             found, faults = judge(chosen, endpoint, config.model, run.folder, options.threads, advance)

@@ -215,6 +215,33 @@ def test_the_command_names_what_it_cannot_do(server, write_run, capsys):
     assert main(["judge", str(run), *url, "--threads", "0"]) == 2
 
 
+def test_a_server_is_not_asked_when_nothing_is_left(server, write_run, capsys):
+    run = write_run("run", good=False)
+    words = ["judge", str(run), "--url", server.url.replace("/retrieve", "/v1"), "--model", "m"]
+    server.answers = [word("budget")]
+    assert main([*words, "--limit", "2"]) == 0
+    asked = len(server.requests)
+    assert asked == 3  # a word first
+    server.answers = [http_server.raw(b"no", 500)]
+    assert main([*words, "--limit", "1"]) == 0
+    assert len(server.requests) == asked
+    assert "1 judgements by m" in capsys.readouterr().out
+    server.answers = [word("budget")]
+    assert main(words) == 0
+    assert len(server.requests) == asked + 1 + 7
+
+
+@pytest.mark.parametrize("name", ["the rules", "labels by hand"])
+def test_no_model_is_called_as_those_that_it_stands_beside(server, write_run, capsys, name):
+    run = write_run("run")
+    assert main(["judge", str(run), "--url", server.url.replace("/retrieve", "/v1"), "--model", name]) == 2
+    assert f"--model is '{name}', which stands for others" in capsys.readouterr().err
+    assert server.requests == []
+    (run / "judged.jsonl").write_text(Judgement(0, 0, "budget", model=name).to_line())
+    with pytest.raises(UserError, match=rf"judged\.jsonl: step 0, uid 0: its model is '{name}'"):
+        judged(run)
+
+
 @pytest.mark.parametrize("price", ["nan", "inf", "-1"])
 def test_a_price_is_a_number_from_0_on(write_run, tmp_path, capsys, price):
     output = tmp_path / "out"

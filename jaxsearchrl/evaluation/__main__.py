@@ -99,14 +99,21 @@ def _retrieval(run: RunData, k: int) -> None:
     index = open_or_build(options.corpus, options.index_dir)
     for step, records in run.evaluations.items():
         found = recall_at(k, records, options, index)
-        print(f"step {step}")
+        searched = found.queries.tries if found else 0
+        tasks = f", of {found.queries.tasks} tasks" if found else ""
+        print(f"step {step}: {searched} of {sum(not r.failed for r in records)} scored episodes searched{tasks}")
+        rows = []
         if found:
-            print(f"  recall@{k} of the policy's queries     {found.queries}")
-            print(f"  recall@{k} of the raw question         {found.question}")
-            print(f"  the raw question, as many documents {found.question_as_many}")
-            print(f"  the queries minus that              {found.change}")
-        for place, count in missed(records, options, index).items():
-            print(f"  {place}: {count} facts")
+            recalls = {
+                f"recall@{k} of the policy's queries": found.queries,
+                f"recall@{k} of the raw question": found.question,
+                "the raw question, as many documents": found.question_as_many,
+                "the queries minus that": found.change,
+            }
+            rows = [(name, f"{recall.mean:6.3f} ({recall.interval})") for name, recall in recalls.items()]
+        rows += [(f"facts {place}", f"{count:6d}") for place, count in missed(records, options, index).items()]
+        for name, value in rows:
+            print(f"  {name:{max(len(name) for name, _ in rows)}} {value}")
 
 
 def _judge(run: RunData, config: EndpointConfig, options: argparse.Namespace) -> None:

@@ -191,14 +191,14 @@ def test_the_command_judges_and_the_report_shows_it(server, write_run, tmp_path,
     server.answers = [word("ignored evidence")]
     assert main(["judge", str(run), *url]) == 0
     out = capsys.readouterr().out
-    assert "| the rules / m | 1.000 (95 % [1.000, 1.000], 3 tasks, 9 tries) |" in out
+    assert "| the rules / m | 1.000 (95 % [1.000, 1.000], too few tasks: 3, 9 tries) |" in out
     assert "Nobody has labelled" in out
     assert "9 judgements by m are in" in out
     label = {"step": 4, "uid": 1, "word": "bad query"}  # uid 0 is solved
     (run / "labels.jsonl").write_text(json.dumps(label) + "\n" + json.dumps(label | {"uid": 3}) + "\n")
     assert main(["report", str(run), "--output", str(tmp_path / "out"), "--price", "3.5"]) == 0
     text = (tmp_path / "out" / "report.md").read_text()
-    assert "| m / labels by hand | 0.000 (95 % [0.000, 0.000], 2 tasks, 2 tries) | 0.00 |" in text
+    assert "| m / labels by hand | 0.000 (95 % [0.000, 0.000], too few tasks: 2, 2 tries) | 0.00 |" in text
     assert "ignored evidence / bad query: 2" in text
     assert "Nobody has labelled" not in text
 

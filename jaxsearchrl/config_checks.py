@@ -24,6 +24,7 @@ from jaxsearchrl.config import (
     SearchToolsConfig,
     TrainConfig,
 )
+from jaxsearchrl.config_mesh import uneven
 from jaxsearchrl.config_tree import diff, leaf_types, leaf_values, type_errors
 from jaxsearchrl.errors import ConfigError
 
@@ -201,6 +202,8 @@ def _combinations(config: Config) -> Iterator[str]:
             f"checkpoint.keep_best = {config.checkpoint.keep_best}: without evaluation (eval.every = 0) none is best; "
             "set checkpoint.keep_best = 0, or eval.every"
         )
+    if config.mesh.data >= 0 and config.mesh.fsdp >= 1:
+        yield from uneven(config, max(1, config.mesh.data), config.mesh.fsdp)
     yield from _player(config)
     yield from _warm_start(config)
     yield from _lora_modules(config.lora.modules)

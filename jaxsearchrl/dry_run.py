@@ -15,6 +15,7 @@ from jaxsearchrl.config import (
     Config,
     CuratedConfig,
     GSM8KConfig,
+    MeshConfig,
     RetrieverConfig,
     SearchR1Config,
     SearchToolsConfig,
@@ -66,7 +67,7 @@ _CRAFTS = ("glass", "rope", "cheese", "clocks", "paper", "salt", "barrels", "lac
 
 
 def dry_run_config(config: Config, folder: str | Path) -> Config:
-    """`config` with a tiny model, corpus and tasks (all written into `folder`) and small sizes; the rest stays.
+    """`config` with a tiny model, corpus and tasks (all written into `folder`), small sizes, no mesh; the rest stays.
 
     Remote metric writers and retrievers are switched off, and a warm start imitates the task's rule: recorded ids
     belong to another tokenizer. Experts are floats. In harmony there always is a warm start, for a random model never
@@ -120,6 +121,7 @@ def dry_run_config(config: Config, folder: str | Path) -> Config:
             epochs=1,
             rows_per_step=min(config.warm_start.rows_per_step, 2),
         ),
+        mesh=MeshConfig(),  # a row and four slots fill no mesh
         checkpoint=replace(config.checkpoint, every=1),
         telemetry=replace(config.telemetry, wandb_project="", swanlab_project=""),
     )

@@ -131,6 +131,10 @@ def test_limits_hold_for_the_float32_that_devices_compute_with(key, value, singl
         ({"lora.modules": ("q_proj", "q_proj")}, ("lora.modules",)),
         ({"lora.modules": ("q_proj", "lm_head")}, ("lora.modules", "lm_head", "the output head is frozen")),
         ({"lora.modules": ("embed_tokens",)}, ("lora.modules", "embed_tokens")),
+        ({"mesh.data": 4}, ("learning.pack_rows = 2: must be a multiple of mesh.data = 4; raise it to 4",)),
+        ({"mesh.data": 2, "sampling.slots": 31}, ("sampling.slots = 31", "of mesh.data = 2; raise it to 32")),
+        ({"mesh.fsdp": 3}, ("learning.pack_rows = 2: must be a multiple of mesh.fsdp = 3; raise it to 3",)),
+        ({"mesh.data": 2, "mesh.fsdp": 2}, ("of mesh.data x mesh.fsdp = 2 x 2; raise it to 4",)),
     ],
 )
 def test_an_impossible_combination_names_its_keys(changes, named):
@@ -149,6 +153,9 @@ def test_an_impossible_combination_names_its_keys(changes, named):
         {"eval.every": 0, "checkpoint.keep_best": 0},
         {"warm_start.records": "old_run", "warm_start.trajectories": 1},
         {"warm_start.demonstrations": "d.jsonl", "warm_start.trajectories": 1},
+        {"mesh.data": 2, "mesh.tensor": 8, "mesh.expert": 8},
+        {"mesh.data": 2, "mesh.fsdp": 2, "learning.pack_rows": 4},
+        {"mesh.tensor": 3, "sampling.slots": 31, "learning.pack_rows": 3},
     ],
 )
 def test_the_possible_neighbour_is_accepted(changes):

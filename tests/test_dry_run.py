@@ -69,6 +69,7 @@ def test_an_engine_elsewhere_is_left_alone(tmp_path):
             "task.max_observation_tokens": 8,
         },
         {"telemetry.wandb_project": "mine"},
+        {"mesh.data": 8, "learning.pack_rows": 8},
     ],
 )
 def test_any_valid_config_stays_valid(tmp_path, changes):

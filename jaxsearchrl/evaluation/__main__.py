@@ -19,8 +19,8 @@ from jaxsearchrl.config import EndpointConfig, GSM8KConfig
 from jaxsearchrl.config_flags import Override, split_overrides
 from jaxsearchrl.config_tree import leaf_types, parse_value, unknown_key, with_values
 from jaxsearchrl.errors import ConfigError, UserError
-from jaxsearchrl.evaluation.judge import judge
-from jaxsearchrl.evaluation.judgements import JUDGED, unsolved
+from jaxsearchrl.evaluation.judge import judge, unjudged
+from jaxsearchrl.evaluation.judgements import JUDGED, check_model, unsolved
 from jaxsearchrl.evaluation.page import Table, as_html, as_markdown, table_lines
 from jaxsearchrl.evaluation.rescore import rescore
 from jaxsearchrl.evaluation.retrieval import missed, recall_at
@@ -99,14 +99,21 @@ def _retrieval(run: RunData, k: int) -> None:
     index = open_or_build(options.corpus, options.index_dir)
     for step, records in run.evaluations.items():
         found = recall_at(k, records, options, index)
-        print(f"step {step}")
+        searched = found.queries.tries if found else 0
+        tasks = f", of {found.queries.tasks} tasks" if found else ""
+        print(f"step {step}: {searched} of {sum(not r.failed for r in records)} scored episodes searched{tasks}")
+        rows = []
         if found:
-            print(f"  recall@{k} of the policy's queries     {found.queries}")
-            print(f"  recall@{k} of the raw question         {found.question}")
-            print(f"  the raw question, as many documents {found.question_as_many}")
-            print(f"  the queries minus that              {found.change}")
-        for place, count in missed(records, options, index).items():
-            print(f"  {place}: {count} facts")
+            recalls = {
+                f"recall@{k} of the policy's queries": found.queries,
+                f"recall@{k} of the raw question": found.question,
+                "the raw question, as many documents": found.question_as_many,
+                "the queries minus that": found.change,
+            }
+            rows = [(name, f"{recall.mean:6.3f} ({recall.interval})") for name, recall in recalls.items()]
+        rows += [(f"facts {place}", f"{count:6d}") for place, count in missed(records, options, index).items()]
+        for name, value in rows:
+            print(f"  {name:{max(len(name) for name, _ in rows)}} {value}")
 
 
 def _judge(run: RunData, config: EndpointConfig, options: argparse.Namespace) -> None:
@@ -115,9 +122,11 @@ def _judge(run: RunData, config: EndpointConfig, options: argparse.Namespace) ->
         raise UserError(f"{run.folder} has no evaluated episode that failed in a search")
     if options.limit < 0 or options.threads < 1 or options.max_tokens < 1:
         raise UserError("--limit must be 0 or more, --threads and --max_tokens at least 1")
+    check_model(config.model, "--model")
     endpoint = Endpoint(config, options.max_tokens, tries=4)
-    endpoint.check()
     chosen = records[: options.limit or None]
+    if unjudged(chosen, config.model, run.folder):
+        endpoint.check()
     try:
         with Progress().phase("judging", total=len(chosen)) as advance:
             found, faults = judge(chosen, endpoint, config.model, run.folder, options.threads, advance)

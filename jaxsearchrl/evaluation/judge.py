@@ -59,7 +59,7 @@ def judge(
     for _ in found:
         ended()
     faults: list[str] = []
-    waiting = [record for record in records if (record.step, record.uid) not in known]
+    waiting = unjudged(records, model, folder)
     # Its threads are daemons: whoever interrupts does not wait for a slow server.
     with ThreadPool(threads) as pool, path.open("a", encoding="ascii") as file:
         for answer in pool.imap_unordered(lambda record: _asked(record, endpoint, model), waiting):
@@ -71,6 +71,12 @@ def judge(
                 faults.append(str(answer))
             ended()
     return sorted(found, key=lambda judgement: judgement.key), faults
+
+
+def unjudged(records: Sequence[RolloutRecord], model: str, folder: Path) -> list[RolloutRecord]:
+    """Those that the model has still to be asked about."""
+    known = {found.key for found in judged(folder) if found.model == model}
+    return [record for record in records if (record.step, record.uid) not in known]
 
 
 def _cut_unfinished(path: Path) -> None:

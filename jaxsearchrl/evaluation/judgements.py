@@ -28,6 +28,7 @@ from jaxsearchrl.strict_json import parse_lines
 JUDGED, LABELS = "judged.jsonl", "labels.jsonl"
 WORDS = (*FAILURES, "other")
 RULES, PEOPLE = "the rules", "labels by hand"
+"""Who judges beside models; no model may be called so."""
 
 EpisodeKey = tuple[int, int]
 """(step, uid)."""
@@ -96,9 +97,22 @@ def agreement(
 
 
 def judged(folder: Path) -> list[Judgement]:
-    """What models have said of a run's episodes. A last line that is not finished (yet) is left out."""
-    data = _bytes(folder / JUDGED)
-    return _read(data[: data.rfind(b"\n") + 1], folder / JUDGED)
+    """What models have said of a run's episodes. A last line that is not finished (yet) is left out.
+
+    Raises UserError also for a line of no model.
+    """
+    path = folder / JUDGED
+    data = _bytes(path)
+    found = _read(data[: data.rfind(b"\n") + 1], path)
+    for judgement in found:
+        check_model(judgement.model, f"{path}: step {judgement.step}, uid {judgement.uid}: its model")
+    return found
+
+
+def check_model(model: str, where: str) -> None:
+    """Raises UserError for a model whose judgements could not be told from the rules' or from people's."""
+    if model in (RULES, PEOPLE):
+        raise UserError(f"{where} is {model!r}, which stands for others; give the model's own name")
 
 
 def labels(folder: Path, records: Sequence[RolloutRecord]) -> list[Judgement]:

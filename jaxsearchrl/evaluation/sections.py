@@ -71,7 +71,7 @@ def sections(runs: Sequence[RunData], price: float | None = None) -> list[Sectio
 
 def verdict(change: Estimate | None) -> str:
     """A paired difference in words."""
-    if change is None or change.low is None or change.high is None:
+    if change is None or change.few or change.low is None or change.high is None:
         return "too few tasks"
     return "up" if change.low > 0 else "down" if change.high < 0 else "inside the noise"
 

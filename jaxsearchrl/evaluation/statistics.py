@@ -23,6 +23,8 @@ from scipy.special import stdtrit
 from jaxsearchrl.errors import UserError
 
 LEVEL = 0.95
+FEW_TASKS = 6
+"""Fewer show nothing: even if all of them move the same way, a sign test has 2 · 2^-n > 5 %."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,19 @@ class Estimate:
     tasks: int
     tries: int
 
+    @property
+    def few(self) -> bool:
+        """Whether there are too few tasks for its interval to be believed."""
+        return self.tasks < FEW_TASKS
+
+    @property
+    def interval(self) -> str:
+        """In words."""
+        return "no interval from one task" if self.low is None else f"95 % [{self.low:.3f}, {self.high:.3f}]"
+
     def __str__(self) -> str:
-        interval = "no interval from one task" if self.low is None else f"95 % [{self.low:.3f}, {self.high:.3f}]"
-        return f"{self.mean:.3f} ({interval}, {self.tasks} tasks, {self.tries} tries)"
+        tasks = f"too few tasks: {self.tasks}" if self.few else f"{self.tasks} tasks"
+        return f"{self.mean:.3f} ({self.interval}, {tasks}, {self.tries} tries)"
 
     def metrics(self, name: str) -> dict[str, float]:
         """As rows of metrics.jsonl hold it: name, name_low, name_high (absent for one task)."""

@@ -9,7 +9,6 @@ A terminal shows one line that changes; a log file gets a line when a phase star
 `interval` seconds.
 """
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -34,8 +33,8 @@ class Progress:
         interval: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._stream = stream or (sys.stderr if hosts.is_first() else open(os.devnull, "w"))  # noqa: SIM115
-        self._live = self._stream.isatty()
+        self._stream = stream or (sys.stderr if hosts.is_first() else None)  # other processes say nothing
+        self._live = self._stream is not None and self._stream.isatty()
         self._clear = "\r\033[K" if self._live else ""
         self._interval = 0.2 if self._live else interval
         self._clock = clock
@@ -108,12 +107,15 @@ class Progress:
         if not force and now - self._shown_at < self._interval:
             return
         self._shown_at = now
-        self._stream.write(f"{self._clear}{self._prefix}{text}" + ("" if self._live else "\n"))
-        self._stream.flush()
+        self._write(text + ("" if self._live else "\n"))
 
     def _say(self, text: str) -> None:
-        self._stream.write(f"{self._clear}{self._prefix}{text}\n")
-        self._stream.flush()
+        self._write(f"{text}\n")
+
+    def _write(self, text: str) -> None:
+        if self._stream is not None:
+            self._stream.write(f"{self._clear}{self._prefix}{text}")
+            self._stream.flush()
 
 
 def _clock_time(seconds: float) -> str:

@@ -191,14 +191,14 @@ def test_the_command_judges_and_the_report_shows_it(server, write_run, tmp_path,
     server.answers = [word("ignored evidence")]
     assert main(["judge", str(run), *url]) == 0
     out = capsys.readouterr().out
-    assert "| the rules / m | 1.000 (95 % [1.000, 1.000], 3 tasks, 9 tries) |" in out
+    assert "| the rules / m | 1.000 (95 % [1.000, 1.000], too few tasks: 3, 9 tries) |" in out
     assert "Nobody has labelled" in out
     assert "9 judgements by m are in" in out
     label = {"step": 4, "uid": 1, "word": "bad query"}  # uid 0 is solved
     (run / "labels.jsonl").write_text(json.dumps(label) + "\n" + json.dumps(label | {"uid": 3}) + "\n")
     assert main(["report", str(run), "--output", str(tmp_path / "out"), "--price", "3.5"]) == 0
     text = (tmp_path / "out" / "report.md").read_text()
-    assert "| m / labels by hand | 0.000 (95 % [0.000, 0.000], 2 tasks, 2 tries) | 0.00 |" in text
+    assert "| m / labels by hand | 0.000 (95 % [0.000, 0.000], too few tasks: 2, 2 tries) | 0.00 |" in text
     assert "ignored evidence / bad query: 2" in text
     assert "Nobody has labelled" not in text
 
@@ -213,6 +213,33 @@ def test_the_command_names_what_it_cannot_do(server, write_run, capsys):
     assert main(["judge", str(run), *url]) == 2
     assert "6 episodes are not judged" in capsys.readouterr().err
     assert main(["judge", str(run), *url, "--threads", "0"]) == 2
+
+
+def test_a_server_is_not_asked_when_nothing_is_left(server, write_run, capsys):
+    run = write_run("run", good=False)
+    words = ["judge", str(run), "--url", server.url.replace("/retrieve", "/v1"), "--model", "m"]
+    server.answers = [word("budget")]
+    assert main([*words, "--limit", "2"]) == 0
+    asked = len(server.requests)
+    assert asked == 3  # a word first
+    server.answers = [http_server.raw(b"no", 500)]
+    assert main([*words, "--limit", "1"]) == 0
+    assert len(server.requests) == asked
+    assert "1 judgements by m" in capsys.readouterr().out
+    server.answers = [word("budget")]
+    assert main(words) == 0
+    assert len(server.requests) == asked + 1 + 7
+
+
+@pytest.mark.parametrize("name", ["the rules", "labels by hand"])
+def test_no_model_is_called_as_those_that_it_stands_beside(server, write_run, capsys, name):
+    run = write_run("run")
+    assert main(["judge", str(run), "--url", server.url.replace("/retrieve", "/v1"), "--model", name]) == 2
+    assert f"--model is '{name}', which stands for others" in capsys.readouterr().err
+    assert server.requests == []
+    (run / "judged.jsonl").write_text(Judgement(0, 0, "budget", model=name).to_line())
+    with pytest.raises(UserError, match=rf"judged\.jsonl: step 0, uid 0: its model is '{name}'"):
+        judged(run)
 
 
 @pytest.mark.parametrize("price", ["nan", "inf", "-1"])

@@ -1,6 +1,7 @@
 """Reports and the command line over run folders that were really written."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from jaxsearchrl.evaluation.__main__ import main
 from jaxsearchrl.evaluation.run_data import labelled, read_run
 from jaxsearchrl.evaluation.sections import verdict
 from jaxsearchrl.evaluation.statistics import Estimate
-from jaxsearchrl.records import write_records
+from jaxsearchrl.records import read_records, write_records
 
 
 def test_a_report_says_what_a_run_has_shown(write_run, tmp_path, capsys):
@@ -19,8 +20,8 @@ def test_a_report_says_what_a_run_has_shown(write_run, tmp_path, capsys):
     assert capsys.readouterr().out.split() == [str(tmp_path / "out" / name) for name in ("report.html", "report.md")]
     text = (tmp_path / "out" / "report.md").read_text()
     # P 1, R 1/2 gives F4 17 · 0.5 / 16.5 = 0.515 for all at step 0, and 1 at step 4.
-    assert "| F-beta | 0.515 (95 % [0.515, 0.515], 3 tasks, 6 tries) | 1.000 (95 % [1.000, 1.000], 3 tasks" in text
-    assert "|  | up |" in text
+    assert "| F-beta | 0.515 (95 % [0.515, 0.515], too few tasks: 3, 6 tries) | 1.000 (95 % [1.000, " in text
+    assert "|  | too few tasks |" in text
     assert "tries that are all alike, say nothing of the noise" in text
     assert "Hardly: 3 of 3 tasks are solved in every try." in text
     assert "| ignored evidence | 6 | 0 |" in text
@@ -35,12 +36,12 @@ def test_a_report_says_what_a_run_has_shown(write_run, tmp_path, capsys):
 
 
 def test_runs_stand_side_by_side_and_noise_is_called_noise(write_run, tmp_path, capsys):
-    folders = [str(write_run("one")), str(write_run("two", good=False))]
+    folders = [str(write_run("one", tasks="abcdef")), str(write_run("two", good=False, tasks="abcdef"))]
     assert main(["report", *folders, "--output", str(tmp_path / "out")]) == 0
     text = (tmp_path / "out" / "report.md").read_text()
     assert "Settings that differ: name." in text
-    assert "| two | F-beta | -0.242 (95 % [-0.242, -0.242], 3 tasks, 12 tries) | down |" in text
-    assert "| two | precision | 0.000 (95 % [0.000, 0.000], 3 tasks, 12 tries) | inside the noise |" in text
+    assert "| two | F-beta | -0.242 (95 % [-0.242, -0.242], 6 tasks, 24 tries) | down |" in text
+    assert "| two | precision | 0.000 (95 % [0.000, 0.000], 6 tasks, 24 tries) | inside the noise |" in text
 
 
 def test_runs_on_other_tasks_are_not_compared(write_run, tmp_path, capsys):
@@ -62,6 +63,7 @@ def test_verdicts_in_words():
     assert verdict(Estimate(0.1, 0.01, 0.2, 9, 18)) == "up"
     assert verdict(Estimate(-0.1, -0.2, -0.01, 9, 18)) == "down"
     assert verdict(Estimate(0.1, -0.01, 0.2, 9, 18)) == "inside the noise"
+    assert verdict(Estimate(0.1, 0.01, 0.2, 5, 10)) == "too few tasks"
     assert verdict(Estimate(0.1, None, None, 1, 2)) == verdict(None) == "too few tasks"
 
 
@@ -105,7 +107,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path, write_run):
         labelled([folder, folder])
 
 
-def test_retrieval_opens_the_runs_own_corpus(write_run, tmp_path, index, capsys, play):
+def test_retrieval_opens_the_runs_own_corpus(write_run, tmp_path, capsys, play, calls):
     folder = write_run("one")
     config = json.loads((folder / "config.json").read_text())
     config["task"]["corpus"] = str(tmp_path / "corpus.jsonl")
@@ -115,10 +117,25 @@ def test_retrieval_opens_the_runs_own_corpus(write_run, tmp_path, index, capsys,
     ]
     (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "config.json").write_text(json.dumps(config))
+    records = [*read_records(folder, "eval", 4), play(CuratedConfig(max_turns=3), [calls.finish], task_id="d", step=4)]
+    records += [replace(records[0], reward=None)]  # the infrastructure failed it
+    write_records(folder, "eval", 4, records)
     assert main(["retrieval", str(folder), "-k", "1"]) == 0
     out = capsys.readouterr().out
-    assert "recall@1 of the policy's queries     1.000" in out
-    assert "shown but not curated: 6 facts" in out
+    assert out.splitlines() == [
+        "step 0: 6 of 6 scored episodes searched, of 3 tasks",
+        "  recall@1 of the policy's queries     1.000 (95 % [1.000, 1.000])",
+        "  recall@1 of the raw question         0.500 (95 % [0.500, 0.500])",
+        "  the raw question, as many documents  1.000 (95 % [1.000, 1.000])",
+        "  the queries minus that               0.000 (95 % [0.000, 0.000])",
+        "  facts shown but not curated              6",
+        "step 4: 6 of 7 scored episodes searched, of 3 tasks",
+        "  recall@1 of the policy's queries     1.000 (95 % [1.000, 1.000])",
+        "  recall@1 of the raw question         0.500 (95 % [0.500, 0.500])",
+        "  the raw question, as many documents  1.000 (95 % [1.000, 1.000])",
+        "  the queries minus that               0.000 (95 % [0.000, 0.000])",
+        "  facts never retrieved                    2",
+    ]
 
 
 def test_cost_by_hand_of_rows_with_and_without_seconds(write_run, tmp_path):

@@ -15,7 +15,7 @@ def test_the_interval_of_three_tasks_by_hand():
     assert estimate.mean == 0.5
     assert (estimate.low, estimate.high) == (pytest.approx(0.5 - 1.242069), pytest.approx(0.5 + 1.242069))
     assert (estimate.tasks, estimate.tries) == (3, 6)
-    assert str(estimate) == "0.500 (95 % [-0.742, 1.742], 3 tasks, 6 tries)"
+    assert str(estimate) == "0.500 (95 % [-0.742, 1.742], too few tasks: 3, 6 tries)"
     assert estimate.metrics("f1") == {"f1": 0.5, "f1_low": estimate.low, "f1_high": estimate.high}
 
 
@@ -32,13 +32,19 @@ def test_each_task_counts_once_however_many_tries_it_has():
 def test_one_task_has_a_mean_and_no_interval():
     estimate = mean_estimate({"a": [0.25, 0.75]})
     assert (estimate.mean, estimate.low, estimate.high) == (0.5, None, None)
-    assert str(estimate) == "0.500 (no interval from one task, 1 tasks, 2 tries)"
+    assert str(estimate) == "0.500 (no interval from one task, too few tasks: 1, 2 tries)"
     assert estimate.metrics("f1") == {"f1": 0.5}
 
 
 def test_five_items_count_as_five():
     estimate = mean_estimate(by_task((f"task {n}", float(n)) for n in range(5)))
     assert (estimate.tasks, estimate.mean) == (5, 2.0)
+
+
+def test_so_few_tasks_that_even_all_of_them_alike_may_be_chance_are_called_too_few():
+    five, six = (mean_estimate({f"task {n}": [1.0] for n in range(count)}) for count in (5, 6))
+    assert str(five) == "1.000 (95 % [1.000, 1.000], too few tasks: 5, 5 tries)"
+    assert str(six) == "1.000 (95 % [1.000, 1.000], 6 tasks, 6 tries)"
 
 
 def test_what_cannot_be_averaged_is_refused():

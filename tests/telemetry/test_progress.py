@@ -4,6 +4,7 @@ import io
 
 import pytest
 
+from jaxsearchrl import hosts
 from jaxsearchrl.telemetry.progress import Progress
 
 
@@ -95,3 +96,16 @@ def test_a_phase_that_raises_says_failed_and_the_step_does_not_end_well():
         fail_in_a_step(progress)
     progress.note("saved")
     assert out.getvalue().splitlines() == ["step 1/2 rollouts", "step 1/2 rollouts failed after 00:00", "saved"]
+
+
+def test_other_processes_than_the_first_say_nothing_and_open_nothing(monkeypatch, capsys):
+    monkeypatch.setattr(hosts, "is_first", lambda: False)
+    monkeypatch.setattr("builtins.open", lambda *words: pytest.fail(f"opened {words}"))
+    clock = Clock()
+    progress = Progress(clock=clock)
+    with progress.step(1, 2), progress.phase("update") as advance:
+        clock.now += 5
+        advance()
+    progress.note("all is well")
+    assert capsys.readouterr() == ("", "")
+    assert progress.seconds == {"update": 5.0, "step": 5.0}

@@ -10,7 +10,7 @@ from jaxsearchrl.search.remote.http import Http
 KEY_VARIABLE = "ELASTICSEARCH_API_KEY"
 """The environment variable with the API key, sent as `Authorization: ApiKey …`."""
 
-TITLE_BOOST = 2.0  # as the local index
+TITLE_BOOST = 2.0  # the local index takes title and text as one instead, for which the three have no common query
 
 
 class ElasticsearchEngine:

@@ -126,7 +126,7 @@ class Checkpoints:
         if hosts.is_first():
             state, host = self._restore(step, state)
         laid = jax.tree.map(lambda leaf: leaf.sharding, abstract_state)
-        return put(_given_to_all(state), laid), hosts.once(lambda: host)
+        return put(hosts.arrays_of_first(state), laid), hosts.once(lambda: host)
 
     def _restore(self, step: int, abstract_state: Any) -> tuple[Any, dict[str, Any]]:
         steps = sorted(self._manager.all_steps())
@@ -168,17 +168,6 @@ class _Best(PreservationPolicy):
 def _of_first(state: Any) -> Any:
     """What orbax shall save. It takes arrays of several processes only where all of them call it."""
     return jax.device_get(local(state)) if hosts.count() > 1 else state
-
-
-def _given_to_all(state: Any) -> Any:
-    """The first process's numpy arrays, in every process; those of the others are of the same shapes."""
-    leaves, tree = jax.tree.flatten(state)
-    data = hosts.exchange(b"".join(leaf.tobytes() for leaf in leaves) if hosts.is_first() else b"")[0]
-    given, at = [], 0
-    for leaf in leaves:
-        given.append(np.frombuffer(data, leaf.dtype, leaf.size, at).reshape(leaf.shape))
-        at += leaf.nbytes
-    return jax.tree.unflatten(tree, given)
 
 
 def _leaves(tree: Any) -> dict[str, str]:

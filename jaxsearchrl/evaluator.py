@@ -4,10 +4,14 @@ Each evaluation has a folder of its own, evaluations/NAME, with metrics.jsonl an
 is kept as soon as it has ended, so the same command goes on where it was stopped, and plays again what only the
 infrastructure failed. What an episode samples depends on the task and the try alone, so a policy that was stopped ends
 as one that never was.
+
+Several processes share out the tasks that are left. The first reads and writes; the others give it their episodes when
+all have played their share, or are asked to stop.
 """
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
@@ -15,6 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from jaxsearchrl import hosts
 from jaxsearchrl.checkpoint import Checkpoints
 from jaxsearchrl.config import Config, SearchR1Config, SearchToolsConfig, TelemetryConfig
 from jaxsearchrl.config_checks import check_resume
@@ -30,6 +35,7 @@ from jaxsearchrl.rollouts.collect import collect, to_record
 from jaxsearchrl.rollouts.endpoint import Endpoint, EndpointAgent
 from jaxsearchrl.rollouts.loop import RETRY_SECONDS, Rollout
 from jaxsearchrl.rollouts.scripted import scripted_rollout
+from jaxsearchrl.rollouts.shared import all_records
 from jaxsearchrl.run_folder import RunFolder, write_atomically
 from jaxsearchrl.sampling.engine import Engine
 from jaxsearchrl.seeds import seed_of
@@ -76,25 +82,23 @@ def evaluate(config: Config, workdir: str) -> None:
         folder = stack.enter_context(RunFolder(workdir))
         stop = stack.enter_context(interruption())
         sampled = config.eval.player == "policy"
-        steps: dict[int, Path | None] = {0: None}
-        if sampled:
-            name, steps = _adapters(config, folder)
-            stage = experiment = load_experiment(config, progress)
-            _check_run(config, folder, experiment)
-            play = _policy(experiment, steps, progress)
+        name, steps = hosts.once(_adapters, config, folder) if sampled else (config.eval.player, [(0, "")])
+        stage = load_experiment(config, progress) if sampled else load_stage(config, progress)
+        hosts.check_same(stage.fingerprints)
+        if isinstance(stage, Experiment):
+            _check_run(config, folder, stage)
+            play = _policy(stage, steps, progress)
         else:
-            name, stage = config.eval.player, load_stage(config, progress)
             play = _without_tokens(stage)
         if isinstance(config.task, SearchR1Config | SearchToolsConfig) and config.task.play != "agent":
             name += f"_{config.task.play}"
-        output = folder.evaluation(name, to_json(config))
-        inputs = stage.fingerprints | {f"adapter {step}": _sha256(path) for step, path in steps.items()}
-        if not _same_inputs(output, inputs):
+        output = Path(hosts.once(folder.evaluation, name, to_json(config)))
+        if not hosts.once(_same_inputs, output, stage.fingerprints, steps):
             progress.note(f"{output}: what is evaluated changed since; it begins anew")
         writers = stack.enter_context(MetricWriters(output, TelemetryConfig(tensorboard=False)))
         bench = Bench(stage, play, output, writers, progress, stop, sampled)
         try:
-            for part in _parts(config, steps):
+            for part in _parts(config, [step for step, _ in steps]):
                 _evaluate(bench, part)
         except Interrupted:
             return progress.note("stopped on request before the evaluation was complete; the same command goes on")
@@ -115,48 +119,79 @@ def _parts(config: Config, steps: Iterable[int]) -> Iterator[Part]:
 
 def _evaluate(bench: Bench, part: Part) -> None:
     """Plays what a part still lacks, and writes its records and metrics."""
-    stage, tasks, split, step = bench.stage, bench.stage.eval_tasks, part.split, part.step
-    if any(row["step"] == step for row in read_metrics(bench.output, split)):
+    stage, split, step = bench.stage, part.split, part.step
+    if hosts.once(lambda: any(row["step"] == step for row in read_metrics(bench.output, split))):
         return bench.progress.note(f"{split} of step {step} is complete already")
-    measures, config = stage.family.measures, stage.config
-    about = {"run": config.name, "split": split, "step": step, "adapter": step}
+    measures = stage.family.measures
     path = records_path(bench.output, split, step).with_name(f".step_{step:06d}.unfinished.jsonl")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    kept = {record.uid: record for record in (read_file(path) if path.exists() else ()) if not record.failed}
-    write_atomically(path, "".join(f"{to_json_line(record)}\n" for record in kept.values()).encode())
-    left = [uid for uid in range(len(tasks) * part.tries) if uid not in kept]
     stage.searches.take()  # what came before these episodes is not theirs
-    with path.open("a") as file, bench.progress.phase(split, total=len(left)) as advance:
-
-        def ended(uid: int, rollout: Rollout) -> None:
-            kept[uid] = to_record(rollout, uid, tasks, part.tries, **about)
-            file.write(f"{to_json_line(kept[uid])}\n")
-            file.flush()
-            advance()
-            bench.interruption.heed()
-
-        if left:
-            bench.play(part, left, ended)
-    records: list[RolloutRecord] = [kept[uid] for uid in sorted(kept)]
-    refuse_failures(records, config.train.max_infrastructure_share, f"{split} of step {step}")
+    records = _played(bench, part, path)
+    refuse_failures(records, stage.config.train.max_infrastructure_share, f"{split} of step {step}")
     metrics = summarise(records, part.tries, measures) | stage.searches.take()
     if not bench.sampled:
         metrics.pop("entropy", None)
-    write_records(bench.output, split, step, records)
+    hosts.once(write_records, bench.output, split, step, records)
     bench.writers.write(step, split, metrics)
-    path.unlink()
+    hosts.once(path.unlink)
     said = values_in_words(metrics, measures)
-    bench.progress.note(f"{split} of step {step}: {said}  ({len(tasks)} tasks x {part.tries})")
+    bench.progress.note(f"{split} of step {step}: {said}  ({len(stage.eval_tasks)} tasks x {part.tries})")
+
+
+def _played(bench: Bench, part: Part, path: Path) -> list[RolloutRecord]:
+    """All records of a part; what `path` lacks is played, and added there. Raises Interrupted in all processes."""
+    stage, tasks = bench.stage, bench.stage.eval_tasks
+    about = {"run": stage.config.name, "split": part.split, "step": part.step, "adapter": part.step}
+    kept = _kept(path) if hosts.is_first() else {}
+    left = hosts.once(lambda: [uid for uid in range(len(tasks) * part.tries) if uid not in kept])
+    places = sorted({uid // part.tries for uid in left})
+    share = {places[number] for number in hosts.share(len(places))}
+    mine = [uid for uid in left if uid // part.tries in share]
+    stopped = False
+    with (
+        open(path if hosts.is_first() else os.devnull, "a") as file,
+        bench.progress.phase(part.split, total=len(mine)) as advance,
+    ):
+
+        def keep(record: RolloutRecord) -> None:
+            kept[record.uid] = record
+            file.write(f"{to_json_line(record)}\n")
+            file.flush()
+
+        def ended(uid: int, rollout: Rollout) -> None:
+            keep(to_record(rollout, uid, tasks, part.tries, **about))
+            advance()
+            bench.interruption.heed()
+
+        try:
+            if mine:
+                bench.play(part, mine, ended)
+        except Interrupted:
+            stopped = True
+        records, stopped = all_records(kept.values(), stopped, stage.searches)
+        for record in records:
+            if record.uid not in kept:
+                keep(record)
+        if stopped:
+            raise Interrupted
+    return [kept[uid] for uid in sorted(kept)]
+
+
+def _kept(path: Path) -> dict[int, RolloutRecord]:
+    """What was played before, but for what the infrastructure failed; the file is left whole, for more."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = {record.uid: record for record in (read_file(path) if path.exists() else ()) if not record.failed}
+    write_atomically(path, "".join(f"{to_json_line(record)}\n" for record in kept.values()).encode())
+    return kept
 
 
 # ------------------------------------------------------------------------------------------------------------ who plays
 
 
-def _policy(experiment: Experiment, steps: dict[int, Path | None], progress: Progress) -> Play:
+def _policy(experiment: Experiment, steps: Sequence[tuple[int, str]], progress: Progress) -> Play:
     """The model with one adapter or another."""
     config = experiment.config
     base = experiment.new_adapter()
-    loaded = {step: experiment.adapter_in(path) if path else base for step, path in steps.items()}
+    loaded = {step: experiment.adapter_in(path) if path else base for step, path in steps}
 
     @cache
     def sampler() -> Engine:  # not needed where everything is complete
@@ -183,8 +218,9 @@ def _policy(experiment: Experiment, steps: dict[int, Path | None], progress: Pro
 
 
 def _without_tokens(stage: Stage) -> Play:
-    """Agents that are no policy of ours, `sampling.slots` of them at a time."""
+    """Agents that are no policy of ours, `sampling.slots` of them at a time, but at least one in each process."""
     config = stage.config
+    at_a_time = max(1, len(hosts.share(config.sampling.slots)))
     new_agent = _agents(stage)
     pauses = RETRY_SECONDS if config.eval.player == "endpoint" else ()
 
@@ -195,7 +231,7 @@ def _without_tokens(stage: Stage) -> Play:
         return scripted_rollout(agent, environment, stage.chat, config.sampling, pauses)
 
     def play(part: Part, uids: Sequence[int], ended: Ended) -> None:
-        with ThreadPoolExecutor(config.sampling.slots) as pool:
+        with ThreadPoolExecutor(at_a_time) as pool:
             playing = {pool.submit(episode, uid, part): uid for uid in uids}
             try:
                 for future in as_completed(playing):
@@ -228,29 +264,29 @@ def _agents(stage: Stage) -> Callable[[Task, Environment, float], Agent]:
 # ------------------------------------------------------------------------------------------------------ which adapters
 
 
-def _adapters(config: Config, folder: RunFolder) -> tuple[str, dict[int, Path | None]]:
-    """The evaluation's name, and the adapters that it plays by step; None is the base model."""
+def _adapters(config: Config, folder: RunFolder) -> tuple[str, list[tuple[int, str]]]:
+    """The evaluation's name, and the steps that it plays, each with its adapter's folder; "" is the base model."""
     found, wanted = exported(folder), config.eval.adapter
     match wanted:
         case "base":
-            return "base", {0: None}
+            return "base", [(0, "")]
         case "":
             if found:
-                return f"step_{max(found):06d}", {max(found): found[max(found)]}
-            return ("start", {0: Path(config.lora.start)}) if config.lora.start else ("base", {0: None})
+                return f"step_{max(found):06d}", [(max(found), str(found[max(found)]))]
+            return "start" if config.lora.start else "base", [(0, config.lora.start)]
         case "all":
             if not found:
                 raise UserError(f"eval.adapter = 'all': {folder.path} has no adapters; train first")
-            return "all", {step: found[step] for step in sorted(found)}
+            return "all", [(step, str(found[step])) for step in sorted(found)]
         case _:
             path = Path(wanted)
             step = path.name.removeprefix("step_")
-            return path.name, {int(step) if step.isdecimal() else 0: path}
+            return path.name, [(int(step) if step.isdecimal() else 0, wanted)]
 
 
 def _check_run(config: Config, folder: RunFolder, experiment: Experiment) -> None:
     """Raises UserError unless model, tokenizer and adapter are those of the run that is in the folder, if one is."""
-    if not folder.checkpoints.is_dir():
+    if not hosts.once(folder.checkpoints.is_dir):
         return
     with Checkpoints(folder.checkpoints) as checkpoints:
         steps = checkpoints.steps()
@@ -260,14 +296,15 @@ def _check_run(config: Config, folder: RunFolder, experiment: Experiment) -> Non
         where = str(folder.path / "config.json")
         check_resume(from_json(Config, stored, where), config, where, trains=False)
         now = {name: experiment.fingerprints[name] for name in ("base", "tokenizer")}
-        check_unchanged(now, checkpoints.host(steps[-1]), folder.path)
+        check_unchanged(now, hosts.once(checkpoints.host, steps[-1]), folder.path)
 
 
 # -------------------------------------------------------------------------------------------------- what is kept counts
 
 
-def _same_inputs(output: Path, inputs: dict[str, str]) -> bool:
+def _same_inputs(output: Path, fingerprints: dict[str, str], steps: Sequence[tuple[int, str]]) -> bool:
     """Whether what lies in the folder was played with these; if not, it is dropped. They are noted there."""
+    inputs = fingerprints | {f"adapter {step}": _sha256(folder) for step, folder in steps}
     path = output / "inputs.json"
     stored = json.loads(path.read_text()) if path.is_file() else {}
     same = all(stored[name] == inputs[name] for name in stored.keys() & inputs.keys())
@@ -280,8 +317,8 @@ def _same_inputs(output: Path, inputs: dict[str, str]) -> bool:
     return same
 
 
-def _sha256(adapter: Path | None) -> str:
-    if adapter is None:
+def _sha256(adapter: str) -> str:
+    if not adapter:
         return "none"
-    weights = adapter / WEIGHTS
+    weights = Path(adapter) / WEIGHTS
     return hashlib.sha256(weights.read_bytes()).hexdigest() if weights.is_file() else "missing"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxsearchrl import hosts
 from jaxsearchrl.chat.chatml import ChatML
@@ -114,10 +115,17 @@ class Experiment(Stage):
         return self.adapter_in(start) if start else self.new_adapter()
 
     def adapter_in(self, folder: str | Path) -> Weights:
-        """The adapter of a folder in PEFT's format, where the base is.
+        """The adapter of a folder in PEFT's format, where the base is; of several processes the first reads it.
 
         Raises UserError for a folder that is no adapter of this model, and ConfigError for one of other settings.
         """
+        if hosts.is_first():
+            lora = self._read_adapter(folder)
+        else:
+            lora = {name: np.empty(shape, np.float32) for name, shape in self.model.lora_shapes.items()}
+        return self._laid_out(hosts.arrays_of_first(lora))
+
+    def _read_adapter(self, folder: str | Path) -> dict[str, np.ndarray]:
         adapter, found = read_adapter(folder, self.model.arch)
         wanted = self.model.lora
         for key, ours, theirs in (
@@ -127,7 +135,7 @@ class Experiment(Stage):
         ):
             if ours != theirs:
                 raise ConfigError(f"{folder}: its {key} is {theirs!r}, but lora.{key} = {ours!r}; set that to it")
-        return self._laid_out(lora_of(adapter))
+        return lora_of(adapter)
 
     def _laid_out(self, lora: Mapping[str, Any]) -> Weights:
         mesh = mesh_of(self.base)

@@ -52,11 +52,11 @@ def main(overrides: Sequence[Override]) -> None:
         raise UserError(f"--topology={_TOPOLOGY.value} is for --mode=plan; a run takes the devices that are there")
     if _MODE.value != "check":
         prepare()  # before the dry run's model imports JAX
-    if hosts.are_asked_for() and (_DRY_RUN.value or _MODE.value in ("eval", "export")):
-        what = "--dry_run" if _DRY_RUN.value else f"--mode={_MODE.value}"
+    if hosts.are_asked_for() and (_DRY_RUN.value or _MODE.value == "export"):
+        what = "--dry_run: is" if _DRY_RUN.value else "--mode=export: merges files, on no device, and is"
         raise UserError(
-            f"{what}: is for one process; start it on one host, and unset JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES, "
-            "JAX_PROCESS_ID and JAXSEARCHRL_HOSTS"
+            f"{what} for one process; start it on one host, that of the run folder, and unset JAX_COORDINATOR_ADDRESS, "
+            "JAX_NUM_PROCESSES, JAX_PROCESS_ID and JAXSEARCHRL_HOSTS"
         )
     config, workdir = _experiment(overrides)
     if _MODE.value == "check":

@@ -5,7 +5,7 @@ What an episode samples depends on its uid and not on who plays it, so the list 
 
 import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxsearchrl import hosts
 from jaxsearchrl.interruption import Interrupted
-from jaxsearchrl.records import TurnRecord, build
+from jaxsearchrl.records import RolloutRecord, TurnRecord, build, from_json_line, to_json_line
 from jaxsearchrl.rollouts.loop import Rollout
 from jaxsearchrl.sampling.engine import Engine
 from jaxsearchrl.search.counters import SearchCounters
@@ -50,6 +50,20 @@ def play_together(
     if engine.load is not None:
         engine.load = np.sum(loads, axis=0).astype(engine.load.dtype)
     return rollouts
+
+
+def all_records(
+    mine: Iterable[RolloutRecord], stopped: bool, searches: SearchCounters
+) -> tuple[list[RolloutRecord], bool]:
+    """The records that any process has, and whether any was stopped; what searches counted becomes the sum."""
+    if hosts.count() == 1:
+        return [*mine], stopped
+    said = {"records": [*map(to_json_line, mine)], "stopped": stopped, "searches": searches.give_away()}
+    parts = hosts.exchange(zlib.compress(json.dumps(said).encode(), 1))
+    found = [json.loads(zlib.decompress(part)) for part in parts]
+    for part in found:
+        searches.give(part["searches"])
+    return [from_json_line(line) for part in found for line in part["records"]], any(part["stopped"] for part in found)
 
 
 def _to_bytes(rollouts: Sequence[Rollout], engine: Engine, searches: SearchCounters) -> bytes:

@@ -98,7 +98,7 @@ def process(cache_dir, tmp_path_factory):
             "JAX_COMPILATION_CACHE_DIR": str(cache_dir),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         }
-        command = [sys.executable, str(PROCESS), str(file), str(workdir), *map(str, stop)]
+        command = [sys.executable, str(PROCESS), "train", str(file), str(workdir), *map(str, stop)]
         return subprocess.run(command, env=env, capture_output=True, text=True)
 
     return run

@@ -1,6 +1,6 @@
 """A tiny run with a reward that a random model can earn, in a process of its own that may be stopped on the way.
 
-python tests/trainer/process.py CONFIG.json WORKDIR [SIGNAL EVENT STEP]
+python tests/trainer/process.py train|eval CONFIG.json WORKDIR [SIGNAL EVENT STEP]
 
 It may also be one of several (tests/processes.py).
 """
@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from jaxsearchrl import hosts, trainer
+from jaxsearchrl import evaluator, hosts, trainer
 from jaxsearchrl.config import Config
 from jaxsearchrl.config_tree import from_json
 from jaxsearchrl.experiment import Experiment
@@ -91,7 +91,7 @@ def killing(rename, step):
 
 
 if __name__ == "__main__":
-    config_file, workdir, *stop = sys.argv[1:]
+    mode, config_file, workdir, *stop = sys.argv[1:]
     Experiment.environment = letter_e
     if stop[:1] == ["SIGTERM"]:
         trainer.write_records = interrupting(trainer.write_records, stop[1], int(stop[2]))
@@ -103,4 +103,5 @@ if __name__ == "__main__":
         Experiment.environment = signalling(letter_e, getattr(signal, stop[0]), int(stop[2]))
     hosts.SILENCE = 10.0
     with hosts.joined():
-        trainer.train(from_json(Config, Path(config_file).read_text(), config_file), workdir)
+        start = {"train": trainer.train, "eval": evaluator.evaluate}[mode]
+        start(from_json(Config, Path(config_file).read_text(), config_file), workdir)

@@ -1,11 +1,13 @@
-"""Runs of several processes: they end as one process does, and go on after whatever became of one of them."""
+"""Runs and evaluations of several processes: they end as one process does, and go on after whatever became of one."""
 
+import shutil
 import signal
 
 import pytest
 
 from jaxsearchrl.config_tree import to_json, with_values
-from jaxsearchrl.records import read_records
+from jaxsearchrl.export import export
+from jaxsearchrl.records import read_file, read_records
 from jaxsearchrl.telemetry.metrics_file import read_metrics
 from tests import processes
 from tests.trainer.conftest import PROCESS
@@ -16,12 +18,12 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="session")
 def start(cache_dir, tmp_path_factory):
-    """Trains in processes of their own, one for each folder. stop: what becomes of which of them."""
+    """Trains or evaluates in processes of their own, one for each folder. stop: what becomes of which of them."""
 
-    def run(config, folders, devices=1, stop=None):
+    def run(config, folders, devices=1, stop=None, mode="train"):
         file = tmp_path_factory.mktemp("config") / "config.json"
         file.write_text(to_json(config))
-        arguments = [[str(file), str(folder)] for folder in folders]
+        arguments = [[mode, str(file), str(folder)] for folder in folders]
         for number, words in (stop or {}).items():
             arguments[number] += words
         environment = {
@@ -50,6 +52,8 @@ def test_two_hosts_of_four_devices_go_on_as_one_of_four_and_as_one_of_one(config
     for step in (1, 2):
         ours, theirs = (read_records(folder, "train", step) for folder in (here, straight))
         assert [(record.uid, record.tokens) for record in ours] == [(record.uid, record.tokens) for record in theirs]
+    export(with_values(base, mesh), str(here))  # by one process, without the mesh
+    assert (here / "merged" / "step_000002" / "config.json").is_file()
     all_well(start(with_values(base, {"mesh.data": 4, "train.steps": 4}), [here], devices=4))
     all_well(start(with_values(base, {"mesh.data": 1, "train.steps": 6}), [here]))
     ours, theirs = ([row["reward"] for row in read_metrics(folder, "train")] for folder in (here, straight))
@@ -132,6 +136,54 @@ def test_three_hosts_with_two_groups_warm_start_and_a_reference(config, start, t
                 assert mine[name] == pytest.approx(other[name], rel=1e-3, abs=1e-6), name
 
 
+def test_an_evaluation_by_two_hosts_goes_on_in_one_and_ends_as_one_by_one(config, start, straight, tmp_path):
+    """Of all adapters, which the first host alone has."""
+    settings = {"sampling.slots": 4, "mesh.data": 0, "mesh.tensor": 2, "learning.pack_rows": 2}
+    config = with_values(config, settings | {"eval.adapter": "all", "eval.tasks": 4, "eval.tries": 2})
+    one, many, elsewhere = (tmp_path / name for name in ("one", "many", "elsewhere"))
+    for folder in (one, many):
+        shutil.copytree(straight, folder)
+    all_well(start(config, [one], devices=2, mode="eval"))
+
+    ended = start(config, [many, elsewhere], devices=2, mode="eval", stop={1: ["SIGTERM", "rollouts", "4"]})
+    all_well(ended)
+    assert "mesh of 4 devices: data 2 x tensor 2" in ended[0].errors
+    assert "stopped on request before the evaluation was complete; the same command goes on" in ended[0].errors
+    assert "eval" not in ended[1].errors + ended[1].out
+    ours, theirs = many / "evaluations" / "all", one / "evaluations" / "all"
+    assert [(row["kind"], row["step"]) for row in read_metrics(ours)] == [("eval", 0), ("eval_greedy", 0)]
+    played = {r.uid: r for r in read_file(ours / "rollouts" / "eval" / ".step_000003.unfinished.jsonl")}
+    assert 4 <= min(played.keys() - range(4)) < 8  # of the second two tasks, by the host that was stopped
+    assert len(played) < 8
+
+    all_well(start(config, [many], devices=2, mode="eval"))
+    resumed = {r.uid: r for r in read_records(ours, "eval", 3)}
+    assert {uid: resumed[uid] for uid in played} == played  # with their seconds: they were not played again
+    all_well(start(config, [many, elsewhere], devices=2, mode="eval"))  # nothing is left to do
+    assert not elsewhere.exists()
+    assert len(read_metrics(ours)) == len(read_metrics(theirs)) == 6
+    for mine, other in zip(read_metrics(ours), read_metrics(theirs), strict=True):
+        kind = mine.pop("kind")
+        assert kind == other.pop("kind")
+        untimed = [name for name in other if not name.startswith(("seconds/", "speed/", "episode_seconds/"))]
+        assert {name: mine[name] for name in untimed} == pytest.approx({name: other[name] for name in untimed}, 1e-4)
+        ends = [
+            [(r.uid, r.task_id, r.tokens, r.score_parts) for r in read_records(folder, kind, mine["step"])]
+            for folder in (ours, theirs)
+        ]
+        assert ends[0] == ends[1]
+
+
+def test_scripts_are_shared_out_too(config, start, tmp_path):
+    config = with_values(config, {"eval.player": "expert", "eval.tasks": 3, "sampling.slots": 1})
+    one, many = tmp_path / "one", tmp_path / "many"
+    for folders in ([one], [many] * 4):  # one of them has nothing to play
+        all_well(start(config, folders, mode="eval"))
+    ours, theirs = (read_records(folder / "evaluations" / "expert", "eval", 0) for folder in (many, one))
+    assert [(r.uid, r.tokens, r.reward) for r in ours] == [(r.uid, r.tokens, r.reward) for r in theirs]
+    assert len(read_metrics(many / "evaluations" / "expert")) == 1
+
+
 def test_hosts_with_other_settings_and_what_is_for_one_host_are_refused(config, tmp_path):
     """By the program itself."""
     (tmp_path / "config.json").write_text(to_json(config))
@@ -148,8 +200,9 @@ def test_hosts_with_other_settings_and_what_is_for_one_host_are_refused(config, 
         assert process.status == 2
         assert "process 1 has other settings than process 0: give all hosts the same command" in process.errors
         assert "Traceback" not in process.errors
-    ended = processes.run("-m", [[*words, "--mode=eval"], [*words, "--dry_run"]], devices=1)
-    for process, what in zip(ended, ("--mode=eval", "--dry_run"), strict=True):
+    ended = processes.run("-m", [[*words, "--mode=export"], [*words, "--dry_run"]], devices=1)
+    reasons = ("--mode=export: merges files, on no device, and is", "--dry_run: is")
+    for process, reason in zip(ended, reasons, strict=True):
         assert process.status == 2
-        assert f"{what}: is for one process; start it on one host" in process.errors
+        assert f"{reason} for one process; start it on one host" in process.errors
     assert not (tmp_path / "run").exists()

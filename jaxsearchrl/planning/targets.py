@@ -14,7 +14,7 @@ from jax.experimental import topologies
 from jax.sharding import Mesh
 
 from jaxsearchrl.config import MeshConfig
-from jaxsearchrl.errors import UserError
+from jaxsearchrl.errors import ConfigError, UserError
 from jaxsearchrl.models.sharding import AXES, mesh_sizes
 from jaxsearchrl.planning.gpus import GPUS
 
@@ -93,12 +93,18 @@ class Target:
     def mesh(self, config: MeshConfig) -> Mesh:
         """The mesh of the first chips that the settings need, as many of each host; of one chip too.
 
-        Raises ConfigError for more chips than there are, and UserError where the compiler is missing or knows no such
-        topology.
+        Raises ConfigError for more chips than there are, or for some of a TPU's on several hosts, and UserError where
+        the compiler is missing or knows no such topology.
         """
         each = self.chips // self.hosts
         sizes = mesh_sizes(config, each, self.hosts)
         used = math.prod(sizes) // self.hosts
+        if self.chip.platform == "tpu" and self.hosts > 1 and used < each:
+            # libtpu, with two of each host's four: "Unexpected device_id 8 ... target has 8 device_id".
+            raise ConfigError(
+                f"mesh: {used} of the {each} chips of each host, but a TPU's compiler wants all of several hosts: "
+                "raise learning.pack_rows and sampling.slots until they divide, or set mesh.*"
+            )
         devices = [device for i in range(self.hosts) for device in self._devices[i * each : i * each + used]]
         return Mesh(np.array(devices).reshape(sizes), AXES)
 

@@ -10,7 +10,7 @@ import jax
 import pytest
 
 from jaxsearchrl.config import MeshConfig
-from jaxsearchrl.errors import UserError
+from jaxsearchrl.errors import ConfigError, UserError
 from jaxsearchrl.planning.gpus import GPUS
 from jaxsearchrl.planning.targets import CHIPS, GIB, find_target
 
@@ -34,6 +34,11 @@ def test_a_topology_says_how_many_chips(topology, chips):
 def test_a_slice_has_hosts(topology, hosts):
     assert find_target(topology).hosts == hosts
     assert find_target("cpu").hosts == 1
+
+
+def test_all_chips_of_several_hosts_or_none():
+    with pytest.raises(ConfigError, match=r"mesh: 2 of the 4 chips of each host.*raise learning\.pack_rows"):
+        find_target("v5e:4x4").mesh(MeshConfig(data=4, tensor=2))
 
 
 @pytest.mark.parametrize(

@@ -90,12 +90,12 @@ def make_plan(model: Model, config: Config, target: Target, progress: Progress) 
     of_host = Mesh(mesh.devices[: mesh.shape["data"] // target.hosts], AXES)
     arrays_on_host = abstract_arrays(model, of_host, on_host.sampling, on_host.learning)
     programs = []
-    for part, lower, *arguments in (
+    for part, lower, settings, laid in (
         ("sampler", lower_sampler, on_host, arrays_on_host),
         ("learner", lower_learner, config, arrays),
     ):
         with progress.phase(f"writing the {part}'s programs"):
-            lowered = lower(model, *arguments)
+            lowered = lower(model, settings, laid)
         compiled = {}
         for name, program in lowered.items():
             with progress.phase(f"compiling {name}"):

@@ -347,7 +347,7 @@ def test_an_evaluation_that_lost_a_task_is_still_reported(config, train, parts, 
     lenient = {"train__max_infrastructure_share": 0.5, "eval__every": 1, "eval__tries": 1, "eval__greedy": False}
     train(tmp_path, train__steps=1, **lenient)
     report = (tmp_path / "report.md").read_text()
-    assert f"{tasks - 1} tasks, {2 * (tasks - 1)} tries" in report
+    assert f"too few tasks: {tasks - 1}, {2 * (tasks - 1)} tries" in report
     assert "F-beta after step 1: " in report
 
 

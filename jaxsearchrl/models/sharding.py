@@ -16,6 +16,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from jaxsearchrl.config import Config, MeshConfig
+from jaxsearchrl.config_mesh import uneven
 from jaxsearchrl.errors import ConfigError
 from jaxsearchrl.models.architecture import Architecture
 from jaxsearchrl.models.decoder import Model, Weights
@@ -95,13 +96,8 @@ def mesh_sizes(config: MeshConfig, devices: int, processes: int = 1) -> tuple[in
 
 def check_cut(config: Config, mesh: Mesh | AbstractMesh) -> None:
     """Raises ConfigError where slots or packed rows cannot be shared out evenly."""
-    data, fsdp = mesh.shape["data"], mesh.shape["fsdp"]
-    for key, size, parts, by in (
-        ("sampling.slots", config.sampling.slots, data, f"mesh.data = {data}"),
-        ("learning.pack_rows", config.learning.pack_rows, data * fsdp, f"mesh.data x mesh.fsdp = {data} x {fsdp}"),
-    ):
-        if size % parts:
-            raise ConfigError(f"{key} = {size} is no multiple of {by}: raise it to {-(-size // parts) * parts}")
+    if faults := [*uneven(config, mesh.shape["data"], mesh.shape["fsdp"])]:
+        raise ConfigError("; ".join(faults))
 
 
 def describe(model: Model, mesh: Mesh, devices: int) -> str:

@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from jaxsearchrl import evaluator, hosts, trainer
+from jaxsearchrl import evaluator, experiment, hosts, trainer
 from jaxsearchrl.config import Config
 from jaxsearchrl.config_tree import from_json
 from jaxsearchrl.experiment import Experiment
@@ -93,6 +93,8 @@ def killing(rename, step):
 if __name__ == "__main__":
     mode, config_file, workdir, *stop = sys.argv[1:]
     Experiment.environment = letter_e
+    if os.environ.get("JAX_PROCESS_ID", "0") != "0":
+        experiment.read_adapter = None  # another host has not the first one's run folder
     if stop[:1] == ["SIGTERM"]:
         trainer.write_records = interrupting(trainer.write_records, stop[1], int(stop[2]))
     if stop[:2] == ["SIGKILL", "save"]:

@@ -2,8 +2,9 @@
 
 Devices that share rows and slots ("data") hold all weights and exchange next to nothing, so as many do as can. The
 others cut weights and cache by heads ("tensor"): only so far as the heads divide, and at least so far that what a
-device holds of the weights leaves most of its memory to the cache and to learning. "fsdp" is never chosen, since each
-decode step would gather all weights, and "expert" neither: the cache would lie whole on every device.
+device holds of the weights leaves most of its memory to the cache and to learning. "fsdp" is never chosen, since the
+learner gathers all weights and a decode step exchanges more than with "tensor", and "expert" neither: the cache would
+lie whole on every device.
 """
 
 import math

@@ -7,11 +7,12 @@ outputs: the least, since a compiler may write more. All is of one chip: sizes a
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxsearchrl.config import LearningConfig, SamplingConfig
 from jaxsearchrl.models.decoder import Model, Weights, head_of, layer_weights
@@ -78,8 +79,9 @@ def decode_step(model: Model, arrays: Arrays, sampling: SamplingConfig, context:
 def learner_batch(model: Model, arrays: Arrays, learning: LearningConfig, actions: float) -> Work:
     """The gradient of one batch of full rows, one trajectory each: layers forward and backward, head at the actions.
 
-    A KL term has one more forward pass, under the other adapter.
+    actions: of one chip's rows. A KL term has one more forward pass, under the other adapter.
     """
+    arrays = _gathered(arrays)
     work = head(arrays, actions)
     for i in range(model.arch.layers):
         work += layer_forward(model, arrays, learning, i) * (2 if learning.kl_weight else 1)
@@ -87,9 +89,19 @@ def learner_batch(model: Model, arrays: Arrays, learning: LearningConfig, action
     return work + head(arrays, actions) * 0.5 if learning.kl_weight else work
 
 
+def _gathered(arrays: Arrays) -> Arrays:
+    """With weights as the learner's products have them: what "fsdp" cuts has been gathered. A decode step adds up."""
+
+    def laid(x: Any) -> Any:
+        cut = PartitionSpec(*(None if axis == "fsdp" else axis for axis in x.sharding.spec))
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(x.sharding.mesh, cut))
+
+    return replace(arrays, base=jax.tree.map(laid, arrays.base), lora=jax.tree.map(laid, arrays.lora))
+
+
 def layer_forward(model: Model, arrays: Arrays, learning: LearningConfig, layer: int) -> Work:
     """Linears, LoRA beside them, and what mixes tokens (two products in each pair of attention's blocks)."""
-    tokens = _rows(arrays) * learning.pack_tokens
+    tokens = rows_on_chip(arrays) * learning.pack_tokens
     return _linears(model, arrays, layer, tokens) + _packed_mixer(model, arrays, learning, layer, backward=False)
 
 
@@ -98,7 +110,7 @@ def layer_backward(model: Model, arrays: Arrays, learning: LearningConfig, layer
 
     The last linear of a plain MLP is not computed again: its output is nobody's factor.
     """
-    tokens = _rows(arrays) * learning.pack_tokens
+    tokens = rows_on_chip(arrays) * learning.pack_tokens
     linears = _linears(model, arrays, layer, tokens)
     lora = Work(float32=_lora(model, arrays, layer, tokens))
     work = linears * 2 + lora + _packed_mixer(model, arrays, learning, layer, backward=True)
@@ -213,7 +225,7 @@ def _packed_mixer(model: Model, arrays: Arrays, learning: LearningConfig, layer:
     """
     T, cache = learning.pack_tokens, arrays.cache.layers[layer]
     if isinstance(cache, Recurrent):
-        return Work(float32=_rows(arrays) * (4 if backward else 1) * _delta(cache, T, packed=True))
+        return Work(float32=rows_on_chip(arrays) * (4 if backward else 1) * _delta(cache, T, packed=True))
     block = min(BLOCK, T)
     n = -(-T // block)
     pairs = n * (n + 1) / 2
@@ -222,7 +234,7 @@ def _packed_mixer(model: Model, arrays: Arrays, learning: LearningConfig, layer:
         pairs = sum(min(i, back) + 1 for i in range(n))
     width = _heads(model, arrays, layer) * model.arch.head_dim
     products = 7 if backward else 2
-    return Work(float32=_rows(arrays) * products * pairs * 2.0 * block**2 * width)
+    return Work(float32=rows_on_chip(arrays) * products * pairs * 2.0 * block**2 * width)
 
 
 def _delta(cache: Recurrent, T: int, *, packed: bool) -> float:
@@ -254,7 +266,7 @@ def slots_on_chip(arrays: Arrays) -> int:
     return _local(jax.tree.leaves(arrays.cache)[0])[0]
 
 
-def _rows(arrays: Arrays) -> int:
+def rows_on_chip(arrays: Arrays) -> int:
     """Of a batch's rows, those of one chip."""
     return _local(arrays.batch.tokens)[0]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from jaxsearchrl.config import Config, GSM8KConfig
 from jaxsearchrl.models.decoder import Model
-from jaxsearchrl.planning.costs import Work, decode_step, extend_call, learner_batch, slots_on_chip
+from jaxsearchrl.planning.costs import Work, decode_step, extend_call, learner_batch, rows_on_chip, slots_on_chip
 from jaxsearchrl.planning.programs import Arrays, Program
 from jaxsearchrl.planning.targets import Chip
 
@@ -67,7 +67,7 @@ def count_phases(model: Model, config: Config, arrays: Arrays) -> Phases:
     context = sampling.capacity / 2
     banks = sampling.slots // slots_on_chip(arrays)  # each with chunks of its own in a call
     prefilled = banks * sampling.extend_chunks * sampling.chunk_tokens
-    actions = learning.pack_rows * learning.pack_tokens * episode.sampled / episode.tokens
+    actions = rows_on_chip(arrays) * learning.pack_tokens * episode.sampled / episode.tokens
     return Phases(
         prefill=extend_call(model, arrays, sampling, context) * (1 / prefilled),
         decode=decode_step(model, arrays, sampling, context),

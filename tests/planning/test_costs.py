@@ -3,11 +3,15 @@
 from dataclasses import replace
 
 import pytest
+from jax.sharding import AbstractMesh
 
 from jaxsearchrl.config import Config, LearningConfig, LoraConfig, ModelConfig, SamplingConfig
+from jaxsearchrl.models.sharding import AXES
 from jaxsearchrl.models.tiny import tiny_architecture
 from jaxsearchrl.planning import costs
 from jaxsearchrl.planning.costs import Work
+from jaxsearchrl.planning.estimate import count_phases
+from jaxsearchrl.planning.programs import abstract_arrays
 from tests.planning.conftest import planned
 
 NO_LORA = LoraConfig(rank=0)
@@ -99,6 +103,18 @@ def test_a_kl_term_has_one_more_forward_pass(dense):
     more = costs.learner_batch(model, arrays, replace(learning, kl_weight=0.1), 100).flops
     forward = 2 * costs.layer_forward(model, arrays, learning, 0).flops + 2 * 100 * 512 * 256
     assert more - costs.learner_batch(model, arrays, learning, 100).flops == forward
+
+
+@pytest.mark.parametrize("sizes", [(4, 1), (1, 4), (2, 2)])
+def test_chips_that_share_a_batchs_rows_share_its_work(dense, sizes):
+    """Actions too; "fsdp" cuts where weights lie, but products have them whole."""
+    config = replace(dense.config, learning=replace(dense.config.learning, pack_rows=4))
+    works = [
+        count_phases(dense.model, config, abstract_arrays(dense.model, mesh, config.sampling, config.learning)).row
+        for mesh in (AbstractMesh((*sizes, 1, 1), AXES), AbstractMesh((1, 1, 1, 1), AXES))
+    ]
+    assert works[0].bfloat16 == works[1].bfloat16 / 4
+    assert works[0].float32 == works[1].float32 / 4
 
 
 def test_packed_experts_compute_the_same_and_are_read_in_a_quarter():

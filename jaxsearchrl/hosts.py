@@ -290,7 +290,7 @@ def _watch(group: _Group) -> None:
 def _lose(group: _Group, what: str) -> None:
     if not group.left.is_set():
         print(
-            f"error: {what}. This process ends too; the same command on all hosts goes on from the newest checkpoint",
+            f"error: {what}. This process ends too; the same command on all hosts goes on from what was kept",
             file=sys.stderr,
         )
         sys.stderr.flush()

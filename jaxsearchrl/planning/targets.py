@@ -141,13 +141,19 @@ class Target:
 
 
 def find_target(topology: str) -> Target:
-    """The chips that a topology names, as in `KNOWN`. Raises UserError for any other."""
+    """The chips that a topology names, as in `KNOWN`. Raises UserError for any other, or that hosts cannot share."""
     kind, colon, layout = topology.partition(":")
     if topology == "cpu":
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return Target("cpu", Chip("cpu", memory, memory))
     if kind in GPUS and (not colon or re.fullmatch("[1-9][0-9]{0,2}", layout)):
-        return Target(kind, CHIPS[kind], chips=int(layout or 1))
+        target = Target(kind, CHIPS[kind], chips=int(layout or 1))
+        if target.chips % target.hosts:
+            raise UserError(
+                f"--topology={topology!r}: a host has eight at most, and each of several as many as the others; name "
+                f"{target.chips // target.hosts * target.hosts} or {-(-target.chips // 8) * 8}"
+            )
+        return target
     dimensions = 3 if kind == "v5p" else 2
     if kind in CHIPS and kind not in GPUS and re.fullmatch("x".join(["[1-9][0-9]?"] * dimensions), layout):
         return Target(kind, CHIPS[kind], chips=math.prod(map(int, layout.split("x"))), layout=layout)

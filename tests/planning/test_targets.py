@@ -36,6 +36,13 @@ def test_a_slice_has_hosts(topology, hosts):
     assert find_target("cpu").hosts == 1
 
 
+def test_gpus_that_are_not_as_many_on_each_host_are_refused():
+    """A plan would leave some out, and price them."""
+    assert find_target("h100:12").hosts == 2
+    with pytest.raises(UserError, match=r"'h100:9': a host has eight at most.*; name 8 or 16$"):
+        find_target("h100:9")
+
+
 def test_all_chips_of_several_hosts_or_none():
     with pytest.raises(ConfigError, match=r"mesh: 2 of the 4 chips of each host.*raise learning\.pack_rows"):
         find_target("v5e:4x4").mesh(MeshConfig(data=4, tensor=2))
